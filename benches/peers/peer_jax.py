@@ -1,5 +1,5 @@
-"""JAX as a peer of `polygrad bench`: everything under jit, images as NHWC, an Adam of a few lines, as in its own examples; on a GPU with
---device cuda, where products of f32 round their factors to TF32 with --tf32 alone."""
+"""JAX as a peer of `polygrad bench`: everything under jit, images as NHWC, a short hand-written Adam, as in its own examples; on a GPU with
+--device cuda, where f32 products round their factors to TF32 only with --tf32."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ DEVICE = device()
 os.environ["JAX_PLATFORMS"] = DEVICE
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-# XLA takes a thread for each core that it may use.
+# XLA uses one thread for each allowed core.
 if DEVICE == "cpu":
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads() :])
 
@@ -31,7 +31,7 @@ def inputs(shape):
 
 
 class Weights:
-    """Gives parameters in the order that all peers have them in, in the layout that XLA likes."""
+    """Generates parameters in the common order of all peers, in the layout that XLA prefers."""
 
     def __init__(self):
         self.index = -1
@@ -92,7 +92,7 @@ def adamw(params):
 
 
 def training(params, optimizer, forward, x, rows, of, buffers=()):
-    """`forward(params, x, buffers)` gives logits and new buffers."""
+    """`forward(params, x, buffers)` returns logits and new buffers."""
     target, x = jnp.asarray(classes(rows, of, TARGET), jnp.int32), jnp.asarray(x)
     state, update = optimizer(params)
 
@@ -153,7 +153,7 @@ def cnn():
         "fc1": weights.linear(3136, 128),
         "fc2": weights.linear(128, 10),
     }
-    # The others flatten channels first.
+    # The other peers flatten channels first.
     params["fc1"]["w"] = params["fc1"]["w"].reshape(64, 7, 7, 128).transpose(1, 2, 0, 3).reshape(3136, 128)
 
     def forward(p, x, buffers):
@@ -266,12 +266,12 @@ def lstm():
 def dispatch(which):
     a, b = jnp.asarray(inputs([64])), jnp.asarray(noise(64, TARGET))
     gradient = jax.jit(jax.grad(lambda a, b: (a + b).sum()))
-    # Nothing is recorded before a gradient is asked for.
+    # Nothing is recorded before a gradient is requested.
     calls = {"add": lambda: a + b, "backward": lambda: gradient(a, b)}
     return blocking(calls[which]) if which in calls else None
 
 
-# What a GPU computed last: with it all that was started before is done.
+# The last result of a GPU: once it is ready, all work started before is done.
 last = None
 
 
@@ -312,7 +312,7 @@ def attention(extents, dtype):
 
     def rows(count, seed):
         values = noise(batch * heads * count * width, seed).reshape(batch, heads, count, width)
-        # JAX has heads behind rows.
+        # JAX has the axis of heads after that of rows.
         return jnp.asarray(values.transpose(0, 2, 1, 3), dtype)
 
     call = jax.jit(lambda q, k, v: jax.nn.dot_product_attention(q, k, v, is_causal=queries == keys))

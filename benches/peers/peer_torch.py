@@ -1,6 +1,6 @@
-"""PyTorch as a peer of `polygrad bench`: eager, or by torch.compile with --compile, and as CUDA graphs with --graphs; on a GPU with --device cuda, where products of f32 round
-their factors to TF32 with --tf32 alone. With --ddp it is one of several processes that torchrun has started, each with a batch of its own, and the
-first of them speaks: DistributedDataParallel on Gloo.
+"""PyTorch as a peer of `polygrad bench`: eager, or by torch.compile with --compile, and as CUDA graphs with --graphs; on a GPU with --device cuda, where f32 products round
+their factors to TF32 only with --tf32. With --ddp it is one of several processes started by torchrun, each with its own batch, of which only the
+first one answers: DistributedDataParallel on Gloo.
 
 Fused optimizers, fused attention, images and convolutions in the memory format `channels_last` (by which a step of `cnn` takes two thirds of
 the time), and the number of threads that was asked for.
@@ -9,7 +9,7 @@ the time), and the number of threads that was asked for.
 import os
 import sys
 
-# Kernels are compiled here and not by a pool of further processes, which would stay.
+# Kernels are compiled in this process and not by a pool of processes, which would keep running.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch  # noqa: E402
@@ -45,7 +45,7 @@ def begin(model):
     with torch.no_grad():
         for i, (name, parameter) in enumerate(model.named_parameters()):
             parameter.copy_(torch.from_numpy(weights(i, tuple(parameter.shape), name.endswith("weight"))))
-    # Says nothing about parameters that are not of convolutions.
+    # Only affects parameters of convolutions.
     return model.to(memory_format=torch.channels_last)
 
 
@@ -62,7 +62,7 @@ def training(model, optimizer, x, rows, of):
     if DDP:
         forward = nn.parallel.DistributedDataParallel(model)
     if COMPILE:
-        # Both passes are compiled and recorded here, which takes minutes the first time, and not by the first steps. No weight changes.
+        # Compiles and records both passes before the first step, which takes minutes the first time. No weight changes.
         for _ in range(3 if GRAPHS else 1):
             F.cross_entropy(forward(x), target).backward()
             model.zero_grad(set_to_none=True)
@@ -133,7 +133,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """torchvision's, for images of 32x32."""
+    """torchvision's ResNet, for images of 32x32."""
 
     def __init__(self):
         super().__init__()
@@ -286,7 +286,7 @@ def make(case):
 
 
 def asked():
-    """The questions that the first process reads, for all."""
+    """The questions that the first process reads, sent to all processes."""
     while True:
         line = [sys.stdin.readline() if torch.distributed.get_rank() == 0 else None]
         torch.distributed.broadcast_object_list(line, src=0)

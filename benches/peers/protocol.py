@@ -1,6 +1,6 @@
-"""What the Python peers share: the numbers that a workload begins with, and the lines that are spoken with `polygrad bench`.
+"""The common part of the Python peers: the initial numbers of a workload, and the protocol of `polygrad bench`.
 
-A peer says `peer NAME VERSION` when it is ready. To `case NAME` it answers `ok`, or `no REASON`; to `run SAMPLES STEPS` it answers
+A peer prints `peer NAME VERSION` when it is ready. It answers `case NAME` with `ok` or `no REASON`, and `run SAMPLES STEPS` with
 `ok LOSS SECONDS...`, the loss of the last step (`-` where steps do not train) and the seconds per step of each sample.
 """
 
@@ -24,12 +24,12 @@ def noise(count, seed):
 
 
 def classes(count, of, seed):
-    """Classes from 0 up to `of`, which is not among them."""
+    """Classes from 0 to `of - 1`."""
     return ((noise(count, seed) + np.float32(1)) * np.float32(0.4999) * np.float32(of)).astype(np.int64)
 
 
 def weights(index, shape, scales):
-    """What parameter number `index` begins with: noise within 1/sqrt(inputs); a vector is 1 where it scales, else 0."""
+    """The initial values of parameter `index`: noise within 1/sqrt(inputs); a vector is 1 if it scales, otherwise 0."""
     if len(shape) < 2:
         return np.full(shape, float(scales), np.float32)
     bound = np.float32(1) / np.sqrt(np.float32(np.prod(shape[1:])))
@@ -37,19 +37,19 @@ def weights(index, shape, scales):
 
 
 def device():
-    """What the command line asks to compute on: `cpu`, or `cuda`."""
+    """The device on the command line: `cpu` or `cuda`."""
     return sys.argv[sys.argv.index("--device") + 1] if "--device" in sys.argv else "cpu"
 
 
 def threads():
-    """How many threads the command line asks for."""
+    """The number of threads on the command line."""
     return int(sys.argv[sys.argv.index("--threads") + 1]) if "--threads" in sys.argv else 1
 
 
 def serve(name, make, finish=lambda: None, questions=sys.stdin, speaks=True):
-    """Answers questions until there are no more, if it `speaks`. `make(case)` gives a step, or None where the case is not written; a step gives the loss
-    as a number, or None. What a step has started is done when it returns, or else when `finish` does."""
-    # Whatever else is printed goes where it disturbs nobody.
+    """Answers questions until the input ends, if it `speaks`. `make(case)` returns a step, or None if the case does not exist; a step returns the loss
+    as a number, or None. The work of a step is complete when it returns or, if it is asynchronous, when `finish` returns."""
+    # All other output goes to standard error.
     answers = os.fdopen(os.dup(1), "w", buffering=1) if speaks else open(os.devnull, "w")
     os.dup2(2, 1)
     answers.write(f"peer {name}\n")
@@ -77,5 +77,5 @@ def serve(name, make, finish=lambda: None, questions=sys.stdin, speaks=True):
         except Exception as error:
             traceback.print_exc()
             answers.write(f"no {type(error).__name__}: {' '.join(str(error).split())[:300]}\n")
-    # Some libraries come to grief when they are unloaded.
+    # Some libraries crash when they are unloaded.
     os._exit(0)

@@ -1,13 +1,13 @@
-//! `drivers`: a driver on the machine's own device, held to the suite for drivers.
+//! `drivers`: runs the conformance suite for drivers on the machine's own device.
 
 use polygrad_conformance::driver::{DriverOptions, run_driver};
 use polygrad_core::compute::ComputeBackend;
 use polygrad_core::{DeviceSpec, Error, Result};
 
-/// Runs the suite on the driver of a device string; prints what it finds.
+/// Runs the suite on the driver of a device string, and prints the results.
 ///
 /// # Errors
-/// When there is no such driver or device, and when a case fails.
+/// If there is no such driver or device, or a case fails.
 pub(crate) fn command(device: &str) -> std::result::Result<(), String> {
     let text = |error: Error| error.to_string();
     let spec: DeviceSpec = device.parse().map_err(text)?;

@@ -1,13 +1,13 @@
-//! `graphs`: what a kernel costs to start, one by one and recorded as one of CUDA's graphs.
+//! `graphs`: the cost of launching a kernel, one by one and recorded as a CUDA graph.
 
-/// How many kernels a run starts.
+/// The number of kernel launches per run.
 #[cfg(feature = "cuda")]
 const KERNELS: usize = 1000;
 
 /// Prints the times.
 ///
 /// # Errors
-/// When there is no device, and when a result is wrong.
+/// If there is no device, or a result is wrong.
 #[cfg(feature = "cuda")]
 pub(crate) fn command() -> Result<(), String> {
     use std::time::Instant;
@@ -43,7 +43,7 @@ pub(crate) fn command() -> Result<(), String> {
             }
             Ok(best)
         };
-        // Compiles the kernel, which cannot be recorded.
+        // Compiles the kernel, since compilation cannot be recorded.
         kernels()?;
         driver.synchronize()?;
         let alone = timed(&kernels)?;
@@ -57,7 +57,7 @@ pub(crate) fn command() -> Result<(), String> {
     };
     let (sum, alone, recorded) = run().map_err(|error| error.to_string())?;
     println!("microseconds per kernel, least of 20 runs of {KERNELS}: one by one {alone:.2}, as a graph {recorded:.2}");
-    // Once to compile, 20 runs each way.
+    // One run to compile, and 20 runs each way.
     let right = (41 * KERNELS) as f32;
     if sum == right {
         return Ok(());
@@ -65,7 +65,7 @@ pub(crate) fn command() -> Result<(), String> {
     Err(format!("{KERNELS} additions of 1, 41 times, give {sum}, not {right}"))
 }
 
-/// Without CUDA there is nothing to time.
+/// The same without CUDA.
 ///
 /// # Errors
 /// Always.

@@ -1,16 +1,16 @@
-//! `libraries`: where this machine has what the drivers load, and what of the bundle stands in for what it lacks.
+//! `libraries`: finds the libraries that the drivers load, and replacements in the bundle for those that are missing.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A library, and what to do where the loader does not find it.
+/// A library, and its replacements if the loader does not find it.
 struct Library {
     file: &'static str,
-    /// Files of the bundle that stand in for it, and the names under which they are compressed.
+    /// Files of the bundle that replace it, and the names of their compressed forms.
     carried: &'static [&'static str],
-    /// A later edition under another name, whose functions that are called are the same.
+    /// A later version under another name, whose called functions are the same.
     later: Option<&'static str>,
 }
 
@@ -35,7 +35,7 @@ const LIBRARIES: [Library; 5] = [
         carried: &["libvulkan.so.1"],
         later: None,
     },
-    // What is installed without headers has the second name alone.
+    // An installation without headers only has the second name.
     Library {
         file: "libnccl.so",
         carried: &[],
@@ -43,7 +43,7 @@ const LIBRARIES: [Library; 5] = [
     },
 ];
 
-/// Where NVIDIA's libraries lie when the loader does not know it, `*` being any name.
+/// Locations of NVIDIA's libraries that the loader may not know; `*` matches any name.
 const FOLDERS: [&str; 7] = [
     "/usr/local/cuda*/lib64",
     "/usr/local/cuda*/targets/x86_64-linux/lib",
@@ -53,13 +53,13 @@ const FOLDERS: [&str; 7] = [
     "/opt/conda/lib",
     "/usr/lib/wsl/lib",
 ];
-/// The same, below where Python keeps its packages.
+/// The same, inside Python's package folders.
 const PACKAGES: [&str; 3] = ["nvidia/*/lib", "nvidia/lib", "torch/lib"];
 
-/// Writes to `work/lib` what is to stand in, and prints lines of a shell: the variables to export.
+/// Writes the replacements to `work/lib`, and prints shell lines with the variables to export.
 ///
 /// # Errors
-/// When that folder cannot be written.
+/// If that folder cannot be written.
 pub(crate) fn command(bundle: &Path, work: &Path) -> Result<(), String> {
     let (known, mut folders) = (loader(), Vec::new());
     for pattern in FOLDERS {
@@ -87,7 +87,7 @@ pub(crate) fn command(bundle: &Path, work: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Says where a library is from; adds to `path` the folder that the loader needs for it.
+/// Describes where a library is from, and adds the folder that the loader needs for it to `path`.
 fn provide(
     library: &Library,
     known: &str,
@@ -122,7 +122,7 @@ fn provide(
         let _ = fs::remove_file(&link);
         #[cfg(unix)]
         std::os::unix::fs::symlink(&later, &link).map_err(failed)?;
-        // What it needs lies beside it.
+        // Its dependencies are in the same folder.
         with(own);
         with(later.parent().unwrap_or(Path::new("/")).to_owned());
         return Ok(format!("{} in its place ({name})", later.display()));
@@ -142,7 +142,7 @@ fn provide(
     Ok("the bundle's".to_owned())
 }
 
-/// Where a library is, by the loader or in one of the folders.
+/// The path of a library, found by the loader or in one of the folders.
 fn find(file: &str, known: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     let line = known.lines().find(|line| line.split_whitespace().next() == Some(file));
     let line = line.and_then(|line| line.rsplit("=> ").next()).map(PathBuf::from);
@@ -158,7 +158,7 @@ fn packed(bundle: &Path, file: &str) -> PathBuf {
     bundle.join("lib").join(format!("{file}.xz"))
 }
 
-/// What the loader knows, a library a line.
+/// The loader's list, one library per line.
 fn loader() -> String {
     let programs = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"];
     let list = programs
@@ -168,7 +168,7 @@ fn loader() -> String {
         .unwrap_or_default()
 }
 
-/// Where Python keeps packages.
+/// Python's package folders.
 fn python() -> Vec<PathBuf> {
     let program = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let ask = "import sys; print(*(path for path in sys.path if path), sep='\\n')";
@@ -179,7 +179,7 @@ fn python() -> Vec<PathBuf> {
     text.lines().map(PathBuf::from).collect()
 }
 
-/// The folders that a pattern means below `root`.
+/// The folders that match a pattern below `root`.
 fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![root.to_owned()];
     for part in pattern.split('/') {
@@ -207,7 +207,7 @@ fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
     found
 }
 
-/// As one word of a shell's line.
+/// Quotes a text as one word of a shell line.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

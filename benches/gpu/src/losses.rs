@@ -1,11 +1,11 @@
-//! `losses`: the same training on a device and on the CPU, loss by loss.
+//! `losses`: compares the losses of the same training on a device and on the CPU, step by step.
 
 use crate::trainer::Trainer;
 
 const STEPS: usize = 100;
-/// Up to here, rounding has not grown into anything.
+/// Until this step, rounding differences are still small.
 const EARLY: usize = 10;
-/// By which share of the first loss the losses may differ: early, and to the end.
+/// The largest allowed differences as shares of the first loss: early, and to the end.
 const SHARES: (f64, f64) = (1e-3, 2e-2);
 const CASES: [&str; 7] = [
     "mlp-small sgd",
@@ -17,10 +17,10 @@ const CASES: [&str; 7] = [
     "resnet",
 ];
 
-/// Trains each case (all of them, where none is named) for 100 steps on both and prints where they are.
+/// Trains each case (all if none is named) for 100 steps on both, and prints the results.
 ///
 /// # Errors
-/// When a device is not there, and when losses differ by more than rounding explains.
+/// If a device is missing, or losses differ by more than rounding explains.
 pub(crate) fn command(device: &str, cases: &[&str]) -> Result<(), String> {
     let (mut host, mut card) = (Trainer::ours("cpu")?, Trainer::ours(device)?);
     println!(
@@ -48,7 +48,7 @@ pub(crate) fn command(device: &str, cases: &[&str]) -> Result<(), String> {
             right[STEPS - 1],
             found[STEPS - 1]
         );
-        // A loss that is no number is not within anything.
+        // A NaN loss is not within any bound.
         if !(early <= SHARES.0 && late <= SHARES.1) {
             wrong.push(case);
         }
@@ -62,7 +62,7 @@ pub(crate) fn command(device: &str, cases: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The largest difference of the first steps and of all, as shares of the first loss; NaN where a loss is none.
+/// The largest difference of the first steps and of all steps, as shares of the first loss; NaN if a loss is NaN.
 fn differences(right: &[f64], found: &[f64]) -> (f64, f64) {
     let shares = || right.iter().zip(found).map(|(a, b)| (a - b).abs() / right[0].abs());
     let largest = |shares: &mut dyn Iterator<Item = f64>| {

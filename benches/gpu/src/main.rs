@@ -1,8 +1,8 @@
 //! The program of the bundle that `cargo xtask gpu-bundle` makes: the `polygrad` command with `cuda` and `wgpu`, and
-//! what proves them on a graphics card.
+//! tests of them on a graphics card.
 //!
-//! `polygrad-gpu report` runs it all and writes one report; `drivers`, `losses`, `memory`, `nccl` and `graphs` are
-//! parts of it that the command line does not have. Any other word is the command line's.
+//! `polygrad-gpu report` runs everything and writes one report; `drivers`, `losses`, `memory`, `nccl` and `graphs` are
+//! parts of it that the `polygrad` command lacks. Any other word is passed to the `polygrad` command.
 
 mod drivers;
 mod graphs;

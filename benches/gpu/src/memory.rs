@@ -1,18 +1,18 @@
-//! `memory`: what a card has in use while a program trains on it.
+//! `memory`: the memory of a card that is in use while a program trains on it.
 
 use std::process::Command;
 
 use crate::trainer::Trainer;
 
 const CASES: [&str; 2] = ["resnet", "gpt"];
-/// After so many steps, memory that is kept for reuse has its size.
+/// After this number of steps, the memory cached for reuse has its final size.
 const STEPS: usize = 20;
 
-/// Prints by how much the first card's memory grows while Polygrad trains, and then each peer that is named. Nobody
-/// else may use the card.
+/// Prints how much the first card's memory use grows while Polygrad trains, and then each named peer. No other program
+/// may use the card.
 ///
 /// # Errors
-/// Without nvidia-smi, and when Polygrad does not train. What a peer cannot do is printed.
+/// If nvidia-smi is missing, or Polygrad does not train. Failures of peers are printed.
 pub(crate) fn command(peers: &[&str]) -> Result<(), String> {
     println!(
         "MiB of the card in use during step {STEPS}, less those before the program started, its kernels and libraries included"
@@ -38,7 +38,7 @@ fn grown(case: &str, start: impl FnOnce() -> Result<Trainer, String>) -> Result<
     Ok((trainer.name.clone(), used()? - before))
 }
 
-/// MiB of the first card.
+/// MiB in use on the first card.
 fn used() -> Result<i64, String> {
     let output = Command::new("nvidia-smi")
         .args(["--query-gpu=memory.used", "--format=csv,noheader,nounits"])

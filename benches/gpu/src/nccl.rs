@@ -1,10 +1,10 @@
-//! `nccl`: ranks on the machine's own devices, held to the suite for communicators.
+//! `nccl`: runs the conformance suite for communicators on ranks on the machine's own devices.
 
-/// Runs the suite with one rank, and where there are two devices with two, which lose each other at the end;
-/// prints what it finds.
+/// Runs the suite with one rank and, if there are two devices, with two, which lose each other at the end; prints the
+/// results.
 ///
 /// # Errors
-/// When there is no device or no NCCL, and when a case fails.
+/// If there is no device or no NCCL, or a case fails.
 #[cfg(feature = "cuda")]
 pub(crate) fn command() -> Result<(), String> {
     use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) fn command() -> Result<(), String> {
     use polygrad_cuda::Nccl;
     use polygrad_threads::Threads;
 
-    /// Of a collective: the last rank comes as late as that to one, for each kind of collective.
+    /// Timeout of a collective: for each kind of collective, the last rank is this late to one call.
     const LIMIT: Duration = Duration::from_secs(10);
 
     let ranks = |size: usize, call: &(dyn Fn(Arc<dyn Communicator>) -> Report + Sync)| -> Result<(), String> {
@@ -54,7 +54,7 @@ pub(crate) fn command() -> Result<(), String> {
     Ok(())
 }
 
-/// Without CUDA there is nothing to hold to it.
+/// The same without CUDA.
 ///
 /// # Errors
 /// Always.

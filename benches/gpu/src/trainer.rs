@@ -1,12 +1,12 @@
-//! A program that does the steps of workloads when it is asked to, by the lines of `polygrad bench`:
-//! docs/performance.md has the words.
+//! A program that runs steps of workloads on request, with the protocol of `polygrad bench`, which docs/performance.md
+//! describes.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// It ends when this is dropped.
+/// Dropping this ends the program.
 pub(crate) struct Trainer {
-    /// What it calls itself.
+    /// The name that it reports.
     pub(crate) name: String,
     child: Child,
     questions: ChildStdin,
@@ -14,10 +14,10 @@ pub(crate) struct Trainer {
 }
 
 impl Trainer {
-    /// This program, on a device, whose steps are captured: recorded there, where the device records.
+    /// This program on a device, with captured steps, which are recorded there if the device supports it.
     ///
     /// # Errors
-    /// When it cannot be started, or has no such device.
+    /// If it cannot be started, or has no such device.
     pub(crate) fn ours(device: &str) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
@@ -25,10 +25,10 @@ impl Trainer {
         Self::start(command)
     }
 
-    /// A peer by its name in the folder of peers.
+    /// A peer, by its name in the folder of peers.
     ///
     /// # Errors
-    /// When there is no such folder, and when the peer does not start.
+    /// If there is no such folder, or the peer does not start.
     pub(crate) fn peer(name: &str) -> Result<Self, String> {
         let folder = std::env::var_os("POLYGRAD_PEERS").ok_or("POLYGRAD_PEERS names no folder of peers")?;
         let mut command = Command::new(std::path::Path::new(&folder).join(name));
@@ -61,7 +61,7 @@ impl Trainer {
         }
     }
 
-    /// What follows `ok` in its answer.
+    /// The part of its answer after `ok`.
     fn ask(&mut self, question: &str) -> Result<String, String> {
         writeln!(self.questions, "{question}").map_err(|error| error.to_string())?;
         let answer = self.answer()?;
@@ -71,10 +71,10 @@ impl Trainer {
         }
     }
 
-    /// Begins a case and trains; the loss of each step.
+    /// Starts a case and trains; returns the loss of each step.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub(crate) fn losses(&mut self, case: &str, steps: usize) -> Result<Vec<f64>, String> {
         self.ask(&format!("case {case}"))?;
         let mut loss = || {

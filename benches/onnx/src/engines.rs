@@ -1,4 +1,5 @@
-//! Who runs a file: each loaded as its users would, on one thread, its inputs there before the clock starts.
+//! The engines that run a file: each is loaded as its users would, on one thread, with inputs prepared before the clock
+//! starts.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use rten::{Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value};
 
 pub type Inputs = [(String, HostTensor)];
 
-/// Runs once, and gives the logits when asked for them.
+/// Runs once per call; the logits are returned separately on request.
 pub trait Engine {
     fn run(&mut self) -> Result<()>;
     fn logits(&mut self) -> Result<Vec<f32>>;
@@ -53,7 +54,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::DeviceError, error.to_string())
 }
 
-/// There is one in a process.
+/// The only environment of the process.
 fn environment() -> Result<Environment> {
     static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
     let mut environment = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +136,7 @@ impl RTen {
             .map_err(failed)?;
         let value = |(name, host): &(String, HostTensor)| {
             let shape = host.shape().dims();
-            // It has no i64.
+            // RTen has no i64.
             let value = if host.dtype() == DType::I64 {
                 Value::from_shape(shape, host.cast(DType::I32).to_vec::<i32>()?).map_err(failed)?
             } else {

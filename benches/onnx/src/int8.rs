@@ -1,4 +1,4 @@
-//! `--int8`: each file beside its quantized twin, by Polygrad and by ONNX Runtime.
+//! `--int8`: compares each file with its quantized form, in Polygrad and in ONNX Runtime.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use polygrad_tensor::{Device, Tensor};
 use crate::engines::{Native, OnnxRuntime};
 use crate::{Arguments, measure, median, models, turn};
 
-/// Rows that ranges are found with.
+/// The rows used for calibration.
 const ROWS: usize = 64;
 
-/// Prints a table: times, and how many times faster bytes are than floats here, and than bytes in ONNX Runtime.
+/// Prints a table: times, and the speedup of int8 over f32 here, and over int8 in ONNX Runtime.
 pub fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
     println!("| model | batch | f32, µs | int8, µs | ort f32, µs | ort int8, µs | f32 / int8 | ort int8 / int8 |");
     println!("|---|---|---|---|---|---|---|---|");

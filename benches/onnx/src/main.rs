@@ -19,7 +19,7 @@ use polygrad_cpu::{Cpu, CpuDevice, Kernels};
 use polygrad_tensor::Device;
 use torch::Torch;
 
-/// Runs of one turn take about so long: the first of a turn finds the caches full of what the one before it left.
+/// The approximate time of one turn: its first run finds the caches filled by the previous turn.
 const TURN: Duration = Duration::from_millis(4);
 
 const BATCHES: [usize; 2] = [1, 64];
@@ -75,7 +75,7 @@ fn arguments() -> Result<Arguments> {
     Ok(out)
 }
 
-/// One who takes turns: gives the time of so many runs.
+/// A contestant: returns the time of this number of runs.
 type Turn<'a> = Box<dyn FnMut(usize) -> Result<Duration> + 'a>;
 
 fn turn<'a>(engine: &'a mut dyn Engine) -> Turn<'a> {
@@ -105,7 +105,7 @@ fn difference(a: &[f32], b: &[f32]) -> f64 {
     }
 }
 
-/// Microseconds of a run, turn by turn, for each who takes part.
+/// Microseconds per run, turn by turn, for each contestant.
 fn measure(mut turns: Vec<Turn<'_>>, seconds: f64) -> Result<Vec<Vec<f64>>> {
     let mut runs = Vec::new();
     for turn in &mut turns {

@@ -1,5 +1,5 @@
-"""The models of models.rs in PyTorch, with the parameters' names that both have. Reads from its standard input how often to run, and says
-how many nanoseconds that took."""
+"""The models of models.rs in PyTorch, with the same parameter names. Reads numbers of runs from its standard input, and prints the
+nanoseconds that they took."""
 
 import json
 import struct

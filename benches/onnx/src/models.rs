@@ -1,4 +1,4 @@
-//! What is run: models with seeded weights, written by our exporter.
+//! The models that are run, with seeded weights, written by our exporter.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use polygrad_nn::{BatchNorm2d, Conv2dConfig, Flatten, LSTM, LSTMConfig, Linear, 
 use polygrad_onnx::{Export, ExportOnnx, Input};
 use polygrad_tensor::{DType, Device, Result, Shape, Tensor, manual_seed};
 
-/// Tokens that BERT knows.
+/// The size of BERT's vocabulary.
 const TOKENS: i64 = 1000;
 /// Steps of the LSTM and tokens of a text.
 const LENGTH: usize = 64;

@@ -1,4 +1,4 @@
-//! PyTorch, in a Python process of its own that waits while the others run.
+//! PyTorch, in a separate Python process that waits while the others run.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -23,7 +23,7 @@ fn failed(what: impl std::fmt::Display) -> Error {
 }
 
 impl Torch {
-    /// The model of a name with the weights of a file, and inputs, in a new process.
+    /// Starts a new process with the model of this name, the weights of a file, and inputs.
     pub fn start(name: &str, weights: &Path, inputs: &Inputs, folder: &Path) -> Result<Self> {
         let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let mut command = Command::new(python);
@@ -74,7 +74,7 @@ impl Torch {
         self.line()
     }
 
-    /// How long so many runs take together.
+    /// The total time of this number of runs.
     pub fn time(&mut self, runs: usize) -> Result<Duration> {
         let nanos = self.ask(&runs.to_string())?.parse().map_err(failed)?;
         Ok(Duration::from_nanos(nanos))
@@ -92,7 +92,7 @@ impl Torch {
 
 impl Drop for Torch {
     fn drop(&mut self) {
-        // Without its input the program ends by itself.
+        // The program ends when its input does.
         let _ = self.to.write_all(b"end\n");
         let _ = self.to.flush();
         let _ = self.child.wait();

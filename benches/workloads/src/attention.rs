@@ -1,4 +1,4 @@
-//! `attention`: scaled dot-product attention without gradients, causal where there are as many queries as keys.
+//! `attention`: scaled dot-product attention without gradients; causal if there are as many queries as keys.
 
 use polygrad_tensor::{Attention as Options, Backend, Device, Result, Tensor};
 
@@ -10,7 +10,7 @@ use crate::extents::Extents;
 pub(crate) type Attention = Extents<5>;
 
 impl Attention {
-    /// As in `gpt`, a text of some length, and the next token of one.
+    /// The sizes of `gpt`, a longer text, and the next token of a text.
     pub(crate) const ALL: [Self; 3] = [
         Self::f32([16, 4, 64, 64, 32]),
         Self::f32([2, 8, 512, 512, 64]),

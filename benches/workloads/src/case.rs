@@ -1,4 +1,4 @@
-//! Which cases there are, what they are called, and how much work a step of each is.
+//! The cases, their names, and the amount of work in a step of each.
 
 use polygrad_tensor::{Backend, DType, Device, Error, Result};
 
@@ -11,11 +11,11 @@ use crate::qlinear::QLinear;
 use crate::training::{Eager, Mode, Optim};
 use crate::{Prepared, cnn, gpt, lstm, resnet};
 
-/// One piece of work, of one size.
+/// One workload of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     kind: Kind,
-    /// The dtype under whose autocast it runs.
+    /// The dtype of its autocast.
     autocast: Option<DType>,
 }
 
@@ -34,21 +34,21 @@ enum Kind {
     Lstm,
 }
 
-/// How much work one step is. What does not suit a case is 0.
+/// The amount of work in one step. Fields that do not apply to a case are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Calls of an op, the backward pass as one of them: of `dispatch`.
+    /// Calls of an op, where the backward pass counts as one: for `dispatch`.
     pub ops: u64,
-    /// Elements that are computed: of `elementwise`, and of one row of `qlinear`.
+    /// Elements that are computed: for `elementwise`, and for `qlinear` with one row.
     pub elements: u64,
-    /// Bytes that have to be read and written at least: of the same.
+    /// The least bytes that have to be read and written: for the same cases.
     pub bytes: u64,
-    /// Operations of matrix products, convolutions and attention, a multiplication with its addition as two, forward
-    /// and backward. Attention counts in full, though it is causal.
+    /// Operations of matrix products, convolutions and attention, forward and backward; a multiplication with its
+    /// addition counts as two. Attention counts in full, although it is causal.
     pub flops: u64,
 }
 
-/// The workloads by name, in the order in which they are reported.
+/// The workloads by name, in the order of reports.
 pub fn workloads() -> Vec<&'static str> {
     let mut names: Vec<&str> = cases().iter().map(Case::workload).collect();
     names.dedup();
@@ -72,14 +72,14 @@ pub fn cases() -> Vec<Case> {
     all.into_iter().map(Case::of).collect()
 }
 
-/// The cases that `name` means: a workload, or the first words of a case's name, with `/` or a space between words:
-/// `mlp-rl`, `mlp-rl/adam`, `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may be
-/// of any extents and in any float dtype, `gemm/4096x4096x4096/bf16`, and products of bytes: `gemm/512x512x512/u8`, and
-/// layers with weights of few bits: `qlinear/1x4096x4096/q4`.
-/// Training steps run under autocast where the name ends in its dtype: `gpt/bf16`.
+/// The cases that `name` selects: a workload, or the first words of a case's name, with `/` or a space between words:
+/// `mlp-rl`, `mlp-rl/adam`, `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may
+/// have any extents and any float dtype, `gemm/4096x4096x4096/bf16`; there are also products of bytes,
+/// `gemm/512x512x512/u8`, and layers with weights of few bits, `qlinear/1x4096x4096/q4`. Training steps run under
+/// autocast if the name ends in its dtype: `gpt/bf16`.
 ///
 /// # Errors
-/// When there is no such case; the error lists those that there are.
+/// If there is no such case; the error lists those that exist.
 pub fn select(name: &str) -> Result<Vec<Case>> {
     let words: Vec<&str> = name.split(['/', ' ']).collect();
     let means = |case: &Case| {
@@ -152,7 +152,7 @@ impl Case {
         }
     }
 
-    /// Its own name: the workload and, where that has several cases, which: `gemm 32x10x128`.
+    /// Its full name: the workload and, if that has several cases, the case: `gemm 32x10x128`.
     pub fn name(&self) -> String {
         let workload = self.workload();
         let name = match self.kind {
@@ -170,7 +170,7 @@ impl Case {
         }
     }
 
-    /// How much work one step is.
+    /// The amount of work in one step.
     pub fn amount(&self) -> Amount {
         let flops = match self.kind {
             Kind::Dispatch(dispatch) => {
@@ -196,7 +196,7 @@ impl Case {
         }
     }
 
-    /// Whether a step trains, and so has a loss.
+    /// Whether a step trains, and therefore has a loss.
     pub fn trains(&self) -> bool {
         !matches!(
             self.kind,
@@ -209,23 +209,23 @@ impl Case {
         )
     }
 
-    /// Whether a step runs a model, and so may be recorded and replayed.
+    /// Whether a step runs a model, and therefore can be recorded and replayed.
     pub fn is_model(&self) -> bool {
         self.trains() || matches!(self.kind, Kind::Act)
     }
 
-    /// Makes model, optimizer and data on a device.
+    /// Creates model, optimizer and data on a device.
     ///
     /// # Errors
-    /// When the device lacks an op or memory.
+    /// If the device lacks an op or memory.
     pub fn prepare<B: Backend>(&self, device: &Device<B>) -> Result<Prepared<B>> {
         self.prepare_for::<B, Eager>(device)
     }
 
-    /// [`Case::prepare`] for a way of running models; other work knows no ways.
+    /// Like [`Case::prepare`], for a mode of running models; cases without a model ignore it.
     ///
     /// # Errors
-    /// When the device lacks an op or memory.
+    /// If the device lacks an op or memory.
     pub fn prepare_for<B: Backend, W: Mode<B>>(&self, device: &Device<B>) -> Result<Prepared<B>> {
         let prepared = match self.kind {
             Kind::Dispatch(dispatch) => dispatch.prepare(device),

@@ -11,7 +11,7 @@ const BATCH: usize = 64;
 pub(crate) fn flops() -> u64 {
     let first = 28 * 28 * 32 * 9;
     let rest = 14 * 14 * 64 * 32 * 9 + 3136 * 128 + 128 * 10;
-    // The images want no gradient.
+    // The images need no gradient.
     2 * (BATCH * (2 * first + 3 * rest)) as u64
 }
 

@@ -1,11 +1,10 @@
-//! Numbers that look random and are the same in every program and language: inputs, targets, and the weights
-//! before the first step.
+//! Pseudo-random numbers that are the same in every program and language: inputs, targets, and the initial weights.
 
 /// The seed of a workload's input.
 pub const INPUT: u64 = 1;
 /// The seed of its targets.
 pub const TARGET: u64 = 2;
-/// The seed of its first parameter; each further one has the next.
+/// The seed of its first parameter; each further parameter has the next seed.
 pub const WEIGHTS: u64 = 3;
 
 /// Numbers from −1 to 1: the upper 24 bits of a linear congruential generator.
@@ -21,14 +20,15 @@ pub fn noise(count: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Classes from 0 up to `of`, which is not among them.
+/// Classes from 0 to `of - 1`.
 pub fn classes(count: usize, of: usize, seed: u64) -> Vec<i64> {
     let class = |x: f32| ((x + 1.0) * 0.4999 * of as f32) as i64;
     noise(count, seed).into_iter().map(class).collect()
 }
 
-/// What parameter number `index` of a model begins with. With two or more extents it is noise within 1/√(inputs), where
-/// the inputs are all extents but the first; a vector is 1 where it scales (a normalisation's weight), and 0 elsewhere.
+/// The initial values of parameter `index` of a model. With two or more extents they are noise within 1/√(inputs),
+/// where the inputs are all extents except the first. A vector is 1 if it scales (the weight of a normalization), and 0
+/// otherwise.
 pub fn weights(index: usize, shape: &[usize], scales: bool) -> Vec<f32> {
     let count = shape.iter().product();
     if shape.len() < 2 {

@@ -1,11 +1,11 @@
-//! `dispatch`: what an op on a small tensor costs.
+//! `dispatch`: the cost of an op on a small tensor.
 
 use polygrad_tensor::{Backend, Device, Result, Tensor};
 
 use crate::Prepared;
 use crate::data::{INPUT, TARGET, noise};
 
-/// What is done with two f32[64].
+/// Ops on two f32[64].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dispatch {
     Add,

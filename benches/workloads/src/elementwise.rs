@@ -1,11 +1,11 @@
-//! `elementwise`: ops whose time goes with the number of elements.
+//! `elementwise`: ops whose time is proportional to the number of elements.
 
 use polygrad_tensor::{Backend, Device, Result, Tensor};
 
 use crate::data::{INPUT, TARGET, noise};
 use crate::{Amount, Prepared};
 
-/// Ops without gradients; those along an axis take the last of [elements / 1024, 1024].
+/// Ops without gradients; those along an axis use the last axis of [elements / 1024, 1024].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Elementwise {
     Add,
@@ -30,7 +30,7 @@ impl Elementwise {
         Self::Softmax,
         Self::Sum,
     ];
-    /// How many elements.
+    /// The numbers of elements.
     pub(crate) const SIZES: [usize; 4] = [1_024, 65_536, 1_048_576, 16_777_216];
 
     pub(crate) fn name(self) -> &'static str {

@@ -1,11 +1,11 @@
-//! Work of any extents in some dtypes, known by a name such as `4096x4096x4096 bf16`.
+//! Cases with any extents in some dtypes, with names such as `4096x4096x4096 bf16`.
 
 use polygrad_tensor::DType;
 
-/// The largest extent that can be asked for.
+/// The largest allowed extent.
 const LARGEST: usize = 1 << 15;
 
-/// What numbers there are, and what they are.
+/// The extents, and the dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extents<const N: usize> {
     pub(crate) of: [usize; N],
@@ -18,8 +18,8 @@ impl<const N: usize> Extents<N> {
         Self { of, dtype: DType::F32 }
     }
 
-    /// What words mean: `4096x4096x4096`, and the dtype where it is not f32, `4096x4096x4096 bf16`: one that `takes`
-    /// says yes to.
+    /// Parses `4096x4096x4096`, followed by the dtype unless it is f32: `4096x4096x4096 bf16`. `takes` decides whether
+    /// a dtype is allowed.
     pub(crate) fn parse(words: &[&str], takes: impl Fn(DType) -> bool) -> Option<Self> {
         let (extents, dtype) = match words {
             [extents] => (extents, DType::F32),
@@ -31,7 +31,7 @@ impl<const N: usize> Extents<N> {
         (of.iter().all(|extent| (1..=LARGEST).contains(extent))).then_some(Self { of, dtype })
     }
 
-    /// Those words.
+    /// The reverse of [`parse`](Self::parse).
     pub(crate) fn name(self) -> String {
         let extents = self.of.map(|extent| extent.to_string()).join("x");
         match self.dtype {

@@ -1,4 +1,4 @@
-//! `gemm`: products of matrices, [m, k] by [k, n]; of bytes with zero points, the right-hand side prepacked, as in
+//! `gemm`: matrix products of [m, k] by [k, n]; for bytes, with zero points and a prepacked right-hand side, as in
 //! quantized models.
 
 use polygrad_tensor::{Backend, DType, Device, Prepack, Result, Tensor, inference};
@@ -11,8 +11,8 @@ use crate::extents::Extents;
 pub(crate) type Gemm = Extents<3>;
 
 impl Gemm {
-    /// Squares, then products as networks have them: a vector by a layer, the last layer of a small perceptron, its
-    /// first one, and a convolution.
+    /// Squares, then products from networks: a vector by a layer, the last layer of a small perceptron, its first
+    /// layer, and a convolution.
     pub(crate) const ALL: [Self; 10] = [
         Self::f32([64, 64, 64]),
         Self::f32([128, 128, 128]),

@@ -1,8 +1,9 @@
-//! The workloads that Polygrad is timed on, each written once, for any backend.
+//! The workloads used to time Polygrad, each written once, for any backend.
 //!
-//! A [`Case`] is one piece of work, such as `mlp-rl adam` or `gemm 32x10x128`; [`cases`] lists them, [`Case::prepare`]
-//! makes a step that can be run as often as wanted. Inputs, targets and weights are the same numbers on every backend
-//! (see [`data`]), so that the losses of other programs that do the same work can be compared.
+//! A [`Case`] is one piece of work, such as `mlp-rl adam` or `gemm 32x10x128`; [`cases`] lists them, and
+//! [`Case::prepare`] creates a step that can be run any number of times. Inputs, targets and weights are the same
+//! numbers on every backend (see [`data`]), so that the losses can be compared with those of other programs that do the
+//! same work.
 //!
 //! ```
 //! use polygrad_cpu::Cpu;

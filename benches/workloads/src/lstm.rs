@@ -1,4 +1,4 @@
-//! `lstm`: 64 steps of an LSTM on a batch of 32, classified by the last one, with Adam.
+//! `lstm`: 64 steps of an LSTM on a batch of 32, classified by the last step, with Adam.
 
 use polygrad_nn::{LSTM, Linear, Module};
 use polygrad_tensor::{Backend, Device, Result, Tensor};
@@ -14,7 +14,7 @@ const CLASSES: usize = 10;
 
 pub(crate) fn flops() -> u64 {
     let (input, hidden) = (4 * HIDDEN * INPUTS, 4 * HIDDEN * HIDDEN);
-    // The input wants no gradient; the state before the first step gets one with the others.
+    // The input needs no gradient; the state before the first step gets one like the other states.
     let recurrent = STEPS * (2 * input + 3 * hidden);
     2 * (BATCH * (recurrent + 3 * HIDDEN * CLASSES)) as u64
 }
@@ -26,7 +26,7 @@ struct Classifier<B: Backend> {
 }
 
 impl<B: Backend> Classifier<B> {
-    /// `[steps, batch, inputs]` to `[batch, classes]`.
+    /// From `[steps, batch, inputs]` to `[batch, classes]`.
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         let (outputs, _) = self.lstm.forward(x, None)?;
         self.head.forward(&outputs.select(0, -1)?)

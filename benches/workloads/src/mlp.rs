@@ -8,7 +8,7 @@ use polygrad_tensor::{Backend, Device, Result};
 use crate::training::{Mode, Optim, input, training};
 use crate::{Prepared, prepared};
 
-/// A perceptron with ReLU that is trained.
+/// A perceptron with ReLU in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mlp {
     Rl,
@@ -42,7 +42,7 @@ impl Mlp {
 
     pub(crate) fn flops(self) -> u64 {
         let (sizes, batch) = self.sizes();
-        // The images want no gradient.
+        // The images need no gradient.
         3 * forward_flops(self.sizes()) - 2 * (batch * sizes[0] * sizes[1]) as u64
     }
 

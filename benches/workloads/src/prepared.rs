@@ -8,13 +8,13 @@ use polygrad_tensor::{Backend, DType, Result, Tensor, autocast};
 
 use crate::data;
 
-/// One step; gives the loss where it trains.
+/// One step; returns the loss if it trains.
 pub type Step = Box<dyn FnMut() -> Result<Option<f64>>>;
 
 /// A parameter's name, shape and values.
 pub type Weight = (String, Vec<usize>, Vec<f32>);
 
-/// A step that can be run as often as wanted, and the weights that it uses or trains.
+/// A step that can be run any number of times, and the weights that it uses or trains.
 pub struct Prepared<B: Backend> {
     step: Step,
     params: Vec<(String, Param<B>)>,
@@ -30,7 +30,7 @@ impl<B: Backend> Prepared<B> {
         }
     }
 
-    /// Shows the model that the step runs.
+    /// Sets the model that the step runs.
     pub(crate) fn with_model(mut self, model: Rc<dyn Visit<B>>) -> Self {
         self.model = Some(model);
         self
@@ -55,24 +55,23 @@ impl<B: Backend> Prepared<B> {
         Self::new(Vec::new(), Box::new(step))
     }
 
-    /// Runs one step; gives the loss where it trains. A device that computes later may still be at
-    /// work when this returns.
+    /// Runs one step; returns the loss if it trains. An asynchronous device may still be computing when this returns.
     ///
     /// # Errors
-    /// When the device lacks an op or memory.
+    /// If the device lacks an op or memory.
     pub fn step(&mut self) -> Result<Option<f64>> {
         (self.step)()
     }
 
-    /// The model that a step runs, so that its layers can be watched; nothing for work without one.
+    /// The model that a step runs, so that its layers can be watched; `None` for work without a model.
     pub fn model(&self) -> Option<Rc<dyn Visit<B>>> {
         self.model.clone()
     }
 
-    /// The parameters as they are now, in the order of the model; nothing for work that has none.
+    /// The current parameters, in the order of the model; empty for work without parameters.
     ///
     /// # Errors
-    /// When a value cannot be read.
+    /// If a value cannot be read.
     pub fn weights(&self) -> Result<Vec<Weight>> {
         let read = |(name, param): &(String, Param<B>)| {
             let value = param.tensor();
@@ -91,7 +90,7 @@ impl<B: Backend> fmt::Debug for Prepared<B> {
     }
 }
 
-/// Gives every parameter the values that a workload begins with.
+/// Sets every parameter to its initial value in the workload.
 pub(crate) fn begin<B: Backend>(model: &impl Module<B>) -> Result<Vec<(String, Param<B>)>> {
     let params = model.named_parameters();
     for (index, (name, param)) in params.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `qlinear`: a linear layer whose weight stays packed in blocks of 32 numbers, beside one of f32.
+//! `qlinear`: a linear layer whose weight stays packed in blocks of 32 numbers, compared with an f32 layer.
 
 use polygrad_tensor::{Backend, BlockScheme, DType, Device, Prepack, Result, Tensor, f16, inference};
 
@@ -7,7 +7,7 @@ use crate::case::Amount;
 use crate::data::{INPUT, TARGET, noise};
 use crate::extents::Extents;
 
-/// Rows, outputs and inputs, and what the weight is.
+/// Rows, outputs and inputs, and the kind of weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QLinear {
     of: [usize; 3],
@@ -19,7 +19,7 @@ enum Weight {
     F32,
     Q8,
     Q4,
-    /// The same, whose input may be rounded.
+    /// The same, with rounding of the input allowed.
     Q8Rounding,
     Q4Rounding,
 }
@@ -49,14 +49,14 @@ impl Weight {
 }
 
 impl QLinear {
-    /// One row, as a language model has when it goes on with a text, and many, as when it reads one.
+    /// One row, as when a language model generates a text, and many rows, as when it reads one.
     pub(crate) fn all() -> Vec<Self> {
         let extents = [[1, 8192, 4096], [128, 2048, 2048]];
         let of = |of| Weight::ALL.map(|weight| Self { of, weight });
         extents.into_iter().flat_map(of).collect()
     }
 
-    /// What words mean: `1x4096x4096 q4`.
+    /// Parses `1x4096x4096 q4`.
     pub(crate) fn parse(words: &[&str]) -> Option<Self> {
         let [extents, weight] = words else { return None };
         let weight = Weight::ALL.into_iter().find(|kind| kind.name() == *weight)?;
@@ -65,12 +65,12 @@ impl QLinear {
         whole.then_some(Self { of, weight })
     }
 
-    /// Those words.
+    /// The reverse of [`parse`](Self::parse).
     pub(crate) fn name(self) -> String {
         format!("{} {}", Extents::f32(self.of).name(), self.weight.name())
     }
 
-    /// Of one row the bytes count, which are read for it; of several the operations.
+    /// For one row, the bytes that are read; for several rows, the operations.
     pub(crate) fn amount(self) -> Amount {
         let [m, n, k] = self.of;
         let bytes = match self.weight.scheme() {
@@ -97,7 +97,7 @@ impl QLinear {
         let x = Tensor::from_vec(noise(m * k, INPUT), [m, k], device)?;
         let Some(scheme) = self.weight.scheme() else {
             let weight = Tensor::from_vec(noise(n * k, TARGET), [n, k], device)?;
-            // One row reads the weight as it is, and 128 MiB need no copy.
+            // One row reads the weight in its layout, without a copy of 128 MiB.
             let weight = if m == 1 {
                 weight
             } else {
@@ -106,7 +106,7 @@ impl QLinear {
             return Ok(Prepared::call(move || x.linear(&weight, None)));
         };
         let (bytes, blocks) = (k / 8 * scheme.bits(), k / scheme.size());
-        // A pattern as good as noise.
+        // A pattern that is as good as noise.
         let numbers = (0..n * bytes)
             .map(|i| (i.wrapping_mul(0x9E37_79B9) >> 11) as u8)
             .collect();

@@ -14,13 +14,13 @@ pub(crate) fn flops() -> u64 {
     for stage in 0..4 {
         let (width, side) = (64 << stage, 32 >> stage);
         let square = side * side * width;
-        // Each later stage begins with half its channels, and has a 1×1 convolution beside its first block.
+        // Each later stage begins with half its channels, and its first block has an additional 1×1 convolution.
         rest += match stage {
             0 => 4 * square * width * 9,
             _ => square * (width / 2) * (9 + 1) + 3 * square * width * 9,
         };
     }
-    // The images want no gradient.
+    // The images need no gradient.
     2 * (BATCH * (2 * first + 3 * rest)) as u64
 }
 

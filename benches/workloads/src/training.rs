@@ -11,7 +11,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, no_gra
 use crate::data::{INPUT, TARGET, classes, noise};
 use crate::{Prepared, Step, prepared};
 
-/// How weights are updated.
+/// The optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Optim {
     /// Learning rate 0.01.
@@ -51,16 +51,16 @@ pub(crate) fn input<B: Backend>(shape: &[usize], device: &Device<B>) -> Result<T
 
 /// How the model of a workload is run.
 pub trait Mode<B: Backend> {
-    /// What computes a model's output for an input, without gradients.
+    /// A step that computes a model's output for an input, without gradients.
     ///
     /// # Errors
-    /// When the model cannot be run this way.
+    /// If the model cannot be run in this mode.
     fn forward<M: Forward<B> + 'static>(model: Rc<M>, x: Tensor<B>) -> Result<Step>;
 
-    /// What runs a step, and gives its loss.
+    /// A step that trains and returns its loss.
     ///
     /// # Errors
-    /// When the step cannot be run this way.
+    /// If the step cannot be run in this mode.
     fn run<M, O, L>(step: TrainStep<M, O, L, B>, batch: [Tensor<B>; 2]) -> Result<Step>
     where
         M: Module<B> + 'static,
@@ -68,11 +68,11 @@ pub trait Mode<B: Backend> {
         L: Fn(&M, &[Tensor<B>]) -> Result<Tensor<B>> + 'static;
 }
 
-/// As it is written, on any backend.
+/// Op by op, on any backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Eager;
 
-/// Recorded and replayed: [`TrainStep::captured`]; without training, [`Compile::compile`].
+/// Recorded and replayed: [`TrainStep::captured`] or, without training, [`Compile::compile`].
 #[derive(Clone, Copy, Debug)]
 pub struct Captured;
 
@@ -113,7 +113,7 @@ impl Mode<AnyBackend> for Captured {
         Ok(Box::new(move || {
             let loss = step.step(&batch)?.item()?;
             match step.refusal() {
-                // It would be timed as what it is not.
+                // Otherwise an uncaptured step would be timed as a captured one.
                 Some(why) => Err(Error::invalid(format!("the step cannot be captured: {why}"))),
                 None => Ok(Some(loss)),
             }

@@ -8,7 +8,7 @@ fn device() -> Device<Cpu> {
     Device::from_inner(CpuDevice::new(1, Kernels::Simd).unwrap())
 }
 
-/// Those that take long without optimization, once each.
+/// Whether a case is fast without optimization; the others are run only once.
 fn small(case: &Case) -> bool {
     case.amount().elements <= 1 << 20 && case.amount().flops < 5_000_000_000
 }
@@ -78,7 +78,7 @@ fn names_choose_cases_and_wrong_ones_list_them() {
     assert!(error.contains("rmsprop") && error.contains("mlp-rl/adam"), "{error}");
 }
 
-/// The floor's own table, which is a program without any of ours.
+/// The floor's own table; the floor is a program without our crates.
 #[path = "../../peers/floor/src/flops.rs"]
 mod floor;
 

@@ -1,11 +1,11 @@
-//! What the machine is.
+//! Facts about the machine.
 
 use std::fs;
 use std::process::Command;
 
 use polygrad_core::{Availability, Registry};
 
-/// What was asked, and the answer.
+/// A question, and the answer.
 pub(super) type Fact = (&'static str, String);
 
 /// Commands whose first lines are facts.
@@ -51,13 +51,13 @@ const ASKED: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// What is proved.
+/// The devices that are tested.
 pub(super) const DEVICES: [&str; 2] = ["cuda", "wgpu"];
 
-/// How long an answer may take, in seconds: Python's packages are large.
+/// The timeout of an answer, in seconds: importing Python's packages is slow.
 const PATIENCE: &str = "60";
 
-/// All that is known.
+/// All known facts.
 pub(super) fn facts() -> Vec<Fact> {
     let mut facts = vec![
         (
@@ -77,7 +77,7 @@ pub(super) fn facts() -> Vec<Fact> {
     facts
 }
 
-/// Where NVIDIA's checker of memory accesses is.
+/// The path of NVIDIA's checker of memory accesses.
 pub(super) fn sanitizer() -> Option<String> {
     let found = answer(&[
         "sh",
@@ -87,7 +87,7 @@ pub(super) fn sanitizer() -> Option<String> {
     found.starts_with('/').then_some(found)
 }
 
-/// Whether a Python package can be used on the card: one that cannot would end a whole benchmark when it is started.
+/// Whether a Python package can use the card: one that cannot would end a whole benchmark at its start.
 pub(super) fn has_package(facts: &[Fact], name: &str) -> bool {
     let found = facts.iter().find(|(known, _)| *known == name);
     found.is_some_and(|(_, answer)| {
@@ -96,7 +96,7 @@ pub(super) fn has_package(facts: &[Fact], name: &str) -> bool {
     })
 }
 
-/// Whether one of the libraries that were looked for is there.
+/// Whether one of the libraries in the facts was found.
 pub(super) fn has_library(facts: &[Fact], file: &str) -> bool {
     let libraries = facts.iter().find(|(known, _)| *known == "libraries");
     libraries.is_some_and(|(_, notes)| {
@@ -105,10 +105,10 @@ pub(super) fn has_library(facts: &[Fact], file: &str) -> bool {
     })
 }
 
-/// What a device is, or why it is not there.
+/// The description of a device.
 ///
 /// # Errors
-/// That it is not there.
+/// The reason why it is missing.
 pub(super) fn device(backend: &str) -> Result<String, String> {
     let entries = Registry::global().entries();
     let Some(entry) = entries.iter().find(|entry| entry.name() == backend) else {
@@ -129,16 +129,16 @@ fn processor() -> String {
     format!("{}, {cores} cores", name.trim_start_matches(['\t', ':', ' ']))
 }
 
-/// The rest of the first line of a file that begins so.
+/// The rest of the first line of a file that starts with `start`.
 fn line(path: &str, start: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let found = text.lines().find_map(|line| line.strip_prefix(start));
     found.unwrap_or("unknown").trim().to_owned()
 }
 
-/// The first line that a command prints, or that it fails.
+/// The first line that a command prints, or a note that it failed.
 fn answer(words: &[&str]) -> String {
-    // With the libraries that Python's packages bring themselves, as the peers have them.
+    // With the libraries included in Python's packages, like the peers.
     let outer = std::env::var("POLYGRAD_OUTER_LIBRARY_PATH").unwrap_or_default();
     let mut command = Command::new("timeout");
     command.arg(PATIENCE).args(words).env("LD_LIBRARY_PATH", outer);
@@ -150,7 +150,7 @@ fn answer(words: &[&str]) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match lines[..] {
         [] => "none".to_owned(),
-        // Several cards.
+        // One line for each card.
         _ if words[0] == "nvidia-smi" => lines.join("; "),
         _ => lines[0].to_owned(),
     }

@@ -1,4 +1,4 @@
-//! `report`: runs part after part, and writes after each what is known by then. No part stops another.
+//! `report`: runs part after part, and updates the report after each. A failing part does not stop the others.
 
 mod machine;
 mod page;
@@ -14,33 +14,33 @@ use serde_json::Value;
 use machine::Fact;
 use plan::Part;
 
-/// Nothing is begun with less time left.
+/// With less time left, no part is started.
 const LEAST: Duration = Duration::from_secs(5);
-/// How long a part may take to end once it was interrupted, in seconds.
+/// The time for a part to end after an interrupt, in seconds.
 const GRACE: &str = "20";
 
 /// How a part ended.
 #[derive(Clone, Debug, PartialEq)]
 enum Ending {
-    /// It was not its turn yet.
+    /// It has not run yet.
     Waiting,
     Passed,
-    /// With what status.
+    /// The status.
     Failed(String),
-    /// It was interrupted.
+    /// It was interrupted at its time limit.
     Late,
-    /// Why it was not run.
+    /// The reason why it was not run.
     Left(String),
 }
 
-/// A part, and what came of it.
+/// A part and its result.
 struct Run {
     part: Part,
     ending: Ending,
     took: Duration,
-    /// What it printed.
+    /// Its output.
     output: String,
-    /// What `polygrad bench` measured.
+    /// The measurements of `polygrad bench`.
     figures: Option<Value>,
 }
 
@@ -52,11 +52,11 @@ struct Report {
     runs: Vec<Run>,
 }
 
-/// Runs what fits into so many minutes, or those parts whose names begin so; leaves `report.md`, `report.json`
-/// and the logs in `work`.
+/// Runs as many parts as fit into this number of minutes, or the parts whose names start with the chosen words; writes
+/// `report.md`, `report.json` and the logs to `work`.
 ///
 /// # Errors
-/// When the report cannot be written, no part is meant, and at the end when a part failed.
+/// If the report cannot be written, no part is chosen, or, at the end, if a part failed.
 pub(crate) fn command(bundle: &Path, work: &Path, minutes: &str, chosen: &[&str]) -> Result<(), String> {
     let parsed = minutes
         .parse()
@@ -126,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Runs it, if it can be run and there is time.
+    /// Runs the part, if it can run and there is time.
     fn go(&mut self, logs: &Path, left: Duration) {
         if let Some(reason) = &self.part.lacks {
             self.ending = Ending::Left(reason.clone());
@@ -149,7 +149,7 @@ impl Run {
             .and_then(|bytes| serde_json::from_slice(&bytes).ok());
     }
 
-    /// By `timeout`, which ends what the program has started with it; by the signal of Ctrl-C, so that it ends well.
+    /// Uses `timeout`, which also ends child processes, with the signal of Ctrl-C, so that they end cleanly.
     fn execute(&self, log: &Path, json: &Path, limit: Duration) -> Result<Ending, String> {
         let failed = |error: std::io::Error| error.to_string();
         let output = File::create(log).map_err(failed)?;
@@ -185,7 +185,7 @@ impl Run {
 }
 
 impl Report {
-    /// Whole files, so that whoever ends this finds the last ones.
+    /// Writes whole files, so that they are valid whenever the program is stopped.
     fn write(&self, work: &Path) -> Result<(), String> {
         let files = [
             ("report.md", self.page()),
@@ -200,7 +200,7 @@ impl Report {
     }
 }
 
-/// By the system's clock, in UTC.
+/// The system clock's date and time, in UTC.
 fn date() -> String {
     let output = Command::new("date").args(["-u", "+%Y-%m-%d %H:%M"]).output();
     output

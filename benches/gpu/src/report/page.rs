@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{Ending, Report, Run};
 
-/// Lines of a part's output that are shown: counts and what fails, and the last ones.
+/// The numbers of output lines shown: lines with counts and failures, and the last lines.
 const TELLING: usize = 30;
 const LAST: usize = 40;
 
-/// In words.
+/// The ending in words.
 pub(super) fn ending(ending: &Ending) -> String {
     match ending {
         Ending::Waiting => "not begun".to_owned(),
@@ -32,7 +32,7 @@ impl Report {
         }
         page += "\n| part | what | seconds | result |\n|---|---|---|---|\n";
         for Run { part, ending, took, .. } in &self.runs {
-            // Of a reason, what stands before the way out.
+            // Only the part of a reason before its remedy.
             let result = self::ending(ending);
             let result = cell(result.split(": install ").next().unwrap_or(&result));
             let _ = writeln!(
@@ -98,7 +98,7 @@ impl Report {
 }
 
 impl Run {
-    /// The command as it is typed.
+    /// The command as typed.
     fn line(&self) -> String {
         let words = self.part.words.iter().map(|word| match word.as_str() {
             "" => "polygrad-gpu",
@@ -108,12 +108,12 @@ impl Run {
     }
 }
 
-/// Where a table has no place for a bar or a new line.
+/// Escapes bars and newlines, which a table cell cannot have.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// The lines that tell most of an output.
+/// The most informative lines of an output.
 fn shown(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
     let (head, last) = lines.split_at(lines.len().saturating_sub(LAST));
@@ -132,11 +132,11 @@ fn shown(output: &str) -> String {
 }
 
 fn excerpt(output: &str) -> String {
-    // Four, since what is quoted may quote.
+    // Four backticks, since the quoted text may contain three.
     format!("\n````text\n{}\n````\n", shown(output).trim_end())
 }
 
-/// What `polygrad bench` measured: a row for each case and contestant.
+/// The measurements of `polygrad bench`: a row for each case and contestant.
 fn table(figures: &Value) -> String {
     let mut table =
         "\n| case | who | median | throughput | loss of step 5 | times Polygrad's |\n|---|---|---|---|---|---|\n"

@@ -1,26 +1,26 @@
-//! What is run, most telling first.
+//! The parts of the report, the most informative first.
 
 use std::path::Path;
 
 use super::machine::{self, Fact};
 
-/// A command, and what it is for.
+/// A command and its purpose.
 pub(super) struct Part {
-    /// Names its log, and chooses it on the command line.
+    /// The name of its log, by which it is chosen on the command line.
     pub(super) name: String,
     /// A line for the report.
     pub(super) title: String,
     /// The program and its arguments; this program is `""`.
     pub(super) words: Vec<String>,
-    /// Minutes that it may take.
+    /// The time limit in minutes.
     pub(super) minutes: f64,
-    /// Why it is not run, where it is not.
+    /// The reason why it cannot run; `None` if it can.
     pub(super) lacks: Option<String>,
-    /// Whether it leaves the figures of `polygrad bench` at `--json`.
+    /// Whether it writes the measurements of `polygrad bench` to `--json`.
     pub(super) figures: bool,
 }
 
-/// Workloads of training steps, by the size of what they start.
+/// Workloads of training steps, by size.
 const TRAINED: [&str; 6] = ["mlp-small", "mlp-big", "cnn", "resnet", "gpt", "lstm"];
 /// Extents of square products.
 const SQUARES: [usize; 5] = [512, 1024, 2048, 4096, 8192];
@@ -28,7 +28,7 @@ const SQUARES: [usize; 5] = [512, 1024, 2048, 4096, 8192];
 struct Planner<'a> {
     parts: Vec<Part>,
     facts: &'a [Fact],
-    /// The devices, and why one is not there.
+    /// The devices; for a missing one, the reason.
     devices: [(&'static str, Result<String, String>); 2],
 }
 
@@ -46,7 +46,7 @@ impl Planner<'_> {
         &mut self.parts[last]
     }
 
-    /// A part for each device, whose name stands in for `DEVICE`.
+    /// Adds a part for each device, whose name replaces `DEVICE`.
     fn each(&mut self, name: &str, title: &str, minutes: f64, words: &[&str]) {
         for (device, there) in self.devices.clone() {
             let words: Vec<String> = words.iter().map(|word| word.replace("DEVICE", device)).collect();
@@ -61,7 +61,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A part for CUDA alone.
+    /// Adds a part for CUDA only.
     fn cuda(&mut self, name: impl Into<String>, title: impl Into<String>, minutes: f64, words: &[&str]) -> &mut Part {
         let lacks = self.devices[0].1.clone().err();
         let part = self.part(name, title, minutes, words);
@@ -69,7 +69,7 @@ impl Planner<'_> {
         part
     }
 
-    /// Who can be timed on the card, as `bench --against` has them.
+    /// The peers that can be timed on the card, in the form of `bench --against`.
     fn peers(&self, names: &[&'static str]) -> Option<String> {
         let there = |name: &&&str| match **name {
             "jax" => machine::has_package(self.facts, "JAX"),
@@ -80,7 +80,7 @@ impl Planner<'_> {
     }
 }
 
-/// All parts; those that this machine cannot run say why.
+/// All parts; those that cannot run on this machine have the reason.
 pub(super) fn plan(facts: &[Fact], work: &Path) -> Vec<Part> {
     let devices = machine::DEVICES.map(|device| (device, machine::device(device)));
     let mut planner = Planner {

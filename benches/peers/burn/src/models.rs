@@ -1,4 +1,4 @@
-//! The models but for ResNet.
+//! The models except ResNet.
 
 use burn::module::Module;
 use burn_nn::conv::Conv2d;
@@ -159,7 +159,7 @@ pub fn lstm() -> Step {
     let (ih, hh) = (weights.take([512, 64], false), weights.take([512, 128], false));
     let (bih, bhh) = (weights.take([512], false), weights.take([512], false));
     let mut lstm = LstmConfig::new(64, 128, true).with_batch_first(false).init(&device());
-    // The others keep the gates in one matrix: input, forget, cell, output.
+    // The other peers keep the gates in one matrix: input, forget, cell, output.
     let gates = [
         Some(&mut lstm.input_gate),
         lstm.forget_gate.as_mut(),

@@ -1,4 +1,4 @@
-//! Single ops, on the device without gradients where none is asked for.
+//! Single ops, on the device without gradients unless they are needed.
 
 use burn_tensor::activation::{gelu, softmax};
 use burn_tensor::{Device, Tensor, TensorData};

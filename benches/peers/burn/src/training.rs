@@ -40,7 +40,7 @@ impl Weights {
         self.layer(weight, bias)
     }
 
-    /// The others' order is [out, in]; a fresh copy in Burn's own.
+    /// The other peers' layout is [out, in]; this copies it to Burn's own.
     pub fn layer(&self, weight: Tensor<2>, bias: Tensor<1>) -> Linear {
         let [outputs, inputs] = weight.dims();
         let mut layer = LinearConfig::new(inputs, outputs).init(&self.device);

@@ -1,8 +1,8 @@
 //! candle with candle-nn as a peer of `polygrad bench`.
 //!
-//! As its user would write it, but for layer norm in training: candle-nn's fused one gives its parameters no
-//! gradient, so that it is candle-nn's own `layer_norm_slow`. The same holds for softmax, whose form of plain
-//! ops is `ops::softmax`.
+//! Written as a user of candle would, except for layer norm in training: candle-nn's fused layer norm computes no
+//! gradients for its parameters, so that this uses candle-nn's own `layer_norm_slow`. The same holds for softmax, for
+//! which it uses the unfused `ops::softmax`.
 
 mod models;
 mod ops;

@@ -1,4 +1,4 @@
-//! The models but for ResNet.
+//! The models except ResNet.
 
 use candle_core::{D, DType, Device, IndexOp, Result, Tensor};
 use candle_nn::{Linear, Module, ops};
@@ -22,7 +22,7 @@ fn forward(layers: &[Linear], x: &Tensor, activation: fn(&Tensor) -> Result<Tens
 pub fn act() -> Result<Step> {
     let mut params = Params::default();
     let mut layers = layers(&[4, 64, 64, 2], &mut params)?;
-    // Without gradients: tensors that are no variables.
+    // Without gradients: tensors that are not variables.
     for layer in &mut layers {
         *layer = Linear::new(layer.weight().detach(), layer.bias().map(Tensor::detach));
     }
@@ -137,8 +137,8 @@ pub fn gpt() -> Result<Step> {
     )
 }
 
-/// candle-nn's own LSTM takes its weights from a `VarBuilder`, and multiplies the input step by step;
-/// here all steps at once.
+/// candle-nn's own LSTM takes its weights from a `VarBuilder` and multiplies the input step by step; here all steps are
+/// multiplied at once.
 pub fn lstm() -> Result<Step> {
     let mut params = Params::default();
     let (ih, hh) = (params.take(&[512, 64], false)?, params.take(&[512, 128], false)?);

@@ -38,7 +38,7 @@ pub fn tokens(shape: &[usize], of: usize, seed: u64) -> Result<Tensor> {
 
 enum Any {
     Plain(SGD),
-    /// candle-nn has no momentum: a buffer for each parameter.
+    /// A buffer for each parameter, since candle-nn has no momentum.
     Momentum(Vec<Var>, Vec<Option<Tensor>>),
     Adam(AdamW),
 }

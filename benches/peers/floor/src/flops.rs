@@ -1,7 +1,7 @@
-//! Operations of a network's step: products and convolutions, forward and backward, a multiplication with
-//! its addition as two.
+//! Operations of a network's step: products and convolutions, forward and backward. A multiplication with its addition
+//! counts as two.
 
-/// By name, as `Case::amount` of the crate `polygrad-workloads` has them; its tests compare.
+/// By name, equal to `Case::amount` of the crate `polygrad-workloads`, whose tests compare them.
 pub(crate) const FLOPS: [(&str, u64); 4] = [
     ("cnn", 1_599_700_992),
     ("resnet", 53_263_958_016),

@@ -2,17 +2,18 @@
 
 use crate::rows::{Row, WIDTH};
 
-/// The classes that fit.
+/// The most classes.
 pub const CLASSES: usize = 16;
 
-/// What a row adds to the loss: the sum of exponentials, whose logarithms are summed as a product's, and the target's
-/// distance from the most likely class.
+/// A row's contribution to the loss: the sum of exponentials, so that the logarithm of the rows' product can be taken
+/// once, and the target's distance from the most likely class.
 pub struct Share {
     pub sum: f32,
     pub distance: f32,
 }
 
-/// The gradient takes the row's place among the logits' gradients; absent classes have −∞ for a logit, and get none.
+/// Writes the gradient to the row's place among the logits' gradients. Absent classes have a logit of −∞, and a
+/// gradient of 0.
 pub fn cross_entropy(logits: &[f32; CLASSES], target: usize, rows: usize, gradient: &mut Row) -> Share {
     let most = reduce(*logits, |a, b| if a > b { a } else { b });
     let mut exponentials = *logits;
@@ -32,7 +33,7 @@ pub fn cross_entropy(logits: &[f32; CLASSES], target: usize, rows: usize, gradie
     }
 }
 
-/// Halves upon halves, so that the order of additions is that of registers.
+/// Combines halves repeatedly, so that the order of additions is that of registers.
 #[inline(always)]
 pub fn reduce<const N: usize>(mut numbers: [f32; N], join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut half = N / 2;
@@ -48,14 +49,14 @@ pub fn reduce<const N: usize>(mut numbers: [f32; N], join: impl Fn(f32, f32) -> 
 /// 1.5 · 2^23.
 const LARGE: f32 = 12_582_912.0;
 
-/// e^x without branches, for x of at most 0, to some units of the last place.
+/// e^x without branches, for x of at most 0, accurate to a few units in the last place.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let x = if x > -87.0 { x } else { -87.0 };
-    // So large a number that the last bit of the sum is 1: it is rounded, and the power stands in the lowest bits.
+    // The sum is so large that its last bit stands for 1: this rounds it, and leaves the power in the lowest bits.
     let shifted = x.mul_add(std::f32::consts::LOG2_E, LARGE);
     let power = shifted - LARGE;
-    // ln 2 in two parts, the first of few digits.
+    // ln 2 in two parts, of which the first has few digits.
     let rest = power.mul_add(-0.693_359_4, x);
     let rest = power.mul_add(2.121_944_4e-4, rest);
     let terms = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];

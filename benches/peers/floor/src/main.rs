@@ -1,9 +1,9 @@
-//! The floor as a peer of `polygrad bench`: what a program without a tensor API takes for the same
-//! work on this machine.
+//! The floor as a peer of `polygrad bench`: the time that a program without a tensor API takes for the same work on
+//! this machine.
 //!
-//! The perceptrons are training loops written by hand, with the workloads' weights and data, and so with their losses;
-//! single products and passes over memory are the best of several ways; a network's floor is as many operations of
-//! plain products as its step has.
+//! The perceptrons are hand-written training loops with the workloads' weights and data, and therefore the same losses.
+//! Single products and passes over memory are the best of several implementations. A network's floor is plain products
+//! with as many operations as its step.
 
 mod loss;
 mod mlp;

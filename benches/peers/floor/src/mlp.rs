@@ -1,8 +1,8 @@
-//! Perceptrons: a training step as one would write it for nothing else.
+//! Perceptrons: a training step, hand-written for this task.
 //!
-//! Nothing is allocated in a step. Bias, ReLU and ReLU's gradient are taken tile by tile, and so is the optimizer's
-//! update: weights' gradients never stand in memory as a whole. Hidden layers keep their weights as [in, out], which
-//! the forward pass reads as it lies and the update writes; the backward pass turns them round, block by block. The
+//! A step allocates nothing. Bias, ReLU and ReLU's gradient are computed tile by tile, and so is the optimizer's
+//! update: weights' gradients are never stored in memory as a whole. Hidden layers keep their weights as [in, out],
+//! which the forward pass reads and the update writes directly; the backward pass transposes them block by block. The
 //! last layer has few outputs and keeps [out, in].
 
 use polygrad_peer::data::{INPUT, TARGET, classes, noise};
@@ -13,11 +13,11 @@ use crate::rows::{Row, TILE, WIDTH, ZERO, panels, product, rectify, turned_produ
 use crate::turn::transposed;
 use crate::update::{Adam, Optimizer, Sgd};
 
-/// A model begins anew after so many steps: one batch is learned by heart, and what is left of gradients makes numbers
-/// so small that processors take ten times as long for each.
+/// A model is reset after this number of steps: it memorizes its one batch, and the remaining gradients become denormal
+/// numbers, for which processors take ten times as long.
 const AFRESH: usize = 10_000;
 
-/// Where a layer's parameters are among all rows.
+/// The place of a layer's parameters among all rows.
 #[derive(Clone, Copy)]
 struct Layer {
     inputs: usize,
@@ -45,13 +45,13 @@ struct Training<O> {
     batch: usize,
     x: Vec<Row>,
     targets: Vec<usize>,
-    /// What each hidden layer gives, what its gradient is, and that of its bias.
+    /// The outputs of each hidden layer, their gradients, and those of the bias.
     outputs: Vec<Vec<Row>>,
     gradients: Vec<Vec<Row>>,
     biases: Vec<Vec<Row>>,
-    /// The logits, −∞ where there is no class.
+    /// The logits; −∞ for absent classes.
     scores: Vec<[f32; CLASSES]>,
-    /// Their gradient.
+    /// The logits' gradient.
     logits: Vec<Row>,
     /// A weight as [out, in].
     turned: Vec<Row>,
@@ -106,7 +106,7 @@ impl<O: Optimizer> Training<O> {
         }
     }
 
-    /// The last layer with the loss and its gradient.
+    /// Computes the last layer, the loss and its gradient.
     fn loss(&mut self) -> f64 {
         let Some(x) = self.outputs.last() else { return 0.0 };
         let (weight, bias) = (self.last.weight(&self.params), self.last.bias(&self.params));
@@ -126,7 +126,7 @@ impl<O: Optimizer> Training<O> {
         let (mut product, mut distance) = (1f64, 0f64);
         for ((scores, &target), gradient) in self.scores.iter().zip(&self.targets).zip(&mut self.logits) {
             let share = cross_entropy(scores, target, self.batch, gradient);
-            // At most 10 for each of 128 rows.
+            // Each of the 128 factors is at most 10.
             product *= f64::from(share.sum);
             distance += f64::from(share.distance);
         }
@@ -155,7 +155,7 @@ impl<O: Optimizer> Training<O> {
         }
     }
 
-    /// The gradient of hidden layer `i`, from the layer behind it.
+    /// The gradient of hidden layer `i`, from the layer after it.
     fn hidden_gradient(&mut self, i: usize, behind: Layer, turned: bool) {
         let (before, after) = self.gradients.split_at_mut(i + 1);
         let (gradient, weight) = match turned {
@@ -175,7 +175,7 @@ impl<O: Optimizer> Training<O> {
         product(gradient, self.batch, weight, behind.outputs, &mut before[i], masked);
     }
 
-    /// Updates a layer: hidden layer `i`, or the last.
+    /// Updates a layer: hidden layer `i`, or the last one if `None`.
     fn update(&mut self, layer: Layer, i: Option<usize>, bias: &[Row]) {
         let (params, optimizer) = (&mut self.params, &mut self.optimizer);
         let each = |at: usize, gradient: &Row| {
@@ -242,7 +242,7 @@ fn steps<O: Optimizer + 'static>(
     }))
 }
 
-/// Trains a perceptron with ReLU on one batch; nothing for an optimizer that is not known.
+/// Trains a perceptron with ReLU on one batch; `None` for an unknown optimizer.
 pub fn training(sizes: &'static [usize], batch: usize, optimizer: &str) -> Option<Step> {
     match optimizer {
         "sgd" => steps(sizes, batch, |_| Sgd),

@@ -1,4 +1,4 @@
-//! Networks: as many operations as a step has, done by the products at which this machine is fastest, from operands
+//! Networks: as many operations as a step has, as products of the size at which this machine is fastest, with operands
 //! that stay in the cache.
 
 #[path = "flops.rs"]
@@ -11,14 +11,14 @@ use polygrad_peer::{Step, call};
 use crate::product::{Product, Way, ways};
 use crate::ways::fastest;
 
-/// Extents of a square product; each can do what the largest does.
+/// Extents of a square product; each performs the operations of the largest.
 const SQUARES: [usize; 2] = [256, 512];
 
 fn operations(square: usize) -> u64 {
     2 * (square * square * square) as u64
 }
 
-/// Squares of one size, whole ones and a part of one more.
+/// Products of one size: whole ones and a part of one more.
 struct Squares {
     product: Product,
     square: usize,
@@ -37,7 +37,7 @@ impl Squares {
     }
 }
 
-/// The floor of a network's step; nothing where its operations are not known.
+/// The floor of a network's step; `None` if its operations are unknown.
 pub fn step(name: &str, threads: usize) -> Option<Step> {
     let &(_, wanted) = flops::FLOPS.iter().find(|(known, _)| *known == name)?;
     let mut all = SQUARES.map(|square| Squares {

@@ -1,4 +1,4 @@
-//! Products of matrices by crates.
+//! Matrix products by crates.
 
 use std::convert::Infallible;
 
@@ -32,7 +32,7 @@ pub struct Product {
 }
 
 impl Product {
-    /// m × k by k × n, of the extents m, n and k.
+    /// m × k by k × n, for the extents m, n and k.
     pub fn new(extents: [usize; 3]) -> Self {
         let [m, n, k] = extents;
         Self {
@@ -55,8 +55,8 @@ impl Product {
                     1 => gemm::Parallelism::None,
                     _ => gemm::Parallelism::Rayon(threads),
                 };
-                // SAFETY: `a`, `b` and `c` hold at least m × k, k × n and m × n numbers, row by row, and `c` is
-                // a vector of its own.
+                // SAFETY: `a`, `b` and `c` hold at least m × k, k × n and m × n numbers, row by row, and `c` is a
+                // separate vector.
                 unsafe {
                     gemm::gemm(
                         m, n, k, c, 1, row_b, false, a, 1, row_a, b, 1, row_b, 0.0, 1.0, false, false, false, threads,

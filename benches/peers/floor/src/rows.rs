@@ -1,13 +1,13 @@
-//! Matrices cut into panels of 32 columns, and products that read them as they lie.
+//! Matrices in panels of 32 columns, and products that read them in this layout.
 //!
 //! A matrix of r rows is a list of rows of 32 numbers: the r rows of its first panel, then those of the next; the last
-//! one is filled with zeros. Results are computed in tiles of eight rows, in sixteen registers of AVX-512, and
-//! finished tile by tile.
+//! panel is padded with zeros. Results are computed in tiles of eight rows, in sixteen AVX-512 registers, and finished
+//! tile by tile.
 
 /// Columns of a panel: two registers of AVX-512.
 pub const WIDTH: usize = 32;
 
-/// Rows that are computed at a time.
+/// Rows computed at a time.
 pub const TILE: usize = 8;
 
 /// A row of a panel.
@@ -17,7 +17,7 @@ pub struct Row(pub [f32; WIDTH]);
 
 pub const ZERO: Row = Row([0.0; WIDTH]);
 
-/// All but the innermost by value: a compiler that has to think of overlaps computes number by number.
+/// All functions except the innermost take values: if operands might overlap, a compiler computes number by number.
 impl Row {
     #[inline(always)]
     fn with(mut self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
@@ -32,13 +32,13 @@ impl Row {
         self.with(other, |x, y| x + y)
     }
 
-    /// With so many times `other` in addition.
+    /// Returns the sum with `factor` times `other`.
     #[inline(always)]
     pub fn plus_times(self, factor: f32, other: Self) -> Self {
         self.with(other, |x, y| factor.mul_add(y, x))
     }
 
-    /// Adds so many times `other`, in place, so that sums stay in registers.
+    /// Adds `factor` times `other` in place, so that sums stay in registers.
     #[inline(always)]
     fn accumulate(&mut self, factor: f32, other: &Self) {
         for (sum, x) in self.0.iter_mut().zip(&other.0) {
@@ -46,15 +46,15 @@ impl Row {
         }
     }
 
-    /// 0 where `other` is not positive.
+    /// Sets numbers to 0 if those of `other` are not positive.
     #[inline(always)]
     pub fn where_positive(self, other: Self) -> Self {
         self.with(other, |x, y| if y > 0.0 { x } else { 0.0 })
     }
 }
 
-/// Adds a bias, and makes 0 of what is not positive. Column by column, of which a compiler makes registers;
-/// row by row it gathers.
+/// Adds a bias and applies ReLU. The loop goes column by column, which a compiler vectorizes; row by row it would use
+/// gathers.
 #[inline(never)]
 pub fn rectify(tile: &mut [Row; TILE], bias: &Row) {
     for (column, bias) in bias.0.iter().enumerate() {
@@ -65,7 +65,7 @@ pub fn rectify(tile: &mut [Row; TILE], bias: &Row) {
     }
 }
 
-/// Panels of a matrix that lies row by row.
+/// Converts a row-major matrix to panels.
 pub fn panels(values: &[f32], columns: usize) -> Vec<Row> {
     let rows = values.len() / columns;
     let mut panels = vec![ZERO; columns.div_ceil(WIDTH) * rows];
@@ -77,8 +77,8 @@ pub fn panels(values: &[f32], columns: usize) -> Vec<Row> {
     panels
 }
 
-/// `a` of `rows` rows, which [`TILE`] divides, times `b` of `inner` rows, written to `to`; `finish` gets the panel, the
-/// place of the first row among all, and the sums of each tile.
+/// The product of `a` of `rows` rows, a multiple of [`TILE`], and `b` of `inner` rows, written to `to`; `finish`
+/// receives the panel, the index of the first row among all, and the sums of each tile.
 #[inline(always)]
 pub fn product(
     a: &[Row],
@@ -102,9 +102,9 @@ pub fn product(
     }
 }
 
-/// Rows of `a` from `row` on, times one panel.
+/// The product of the rows of `a` from `row` on and one panel.
 ///
-/// Not inlined, as what comes next would make a compiler put the sums into memory.
+/// Not inlined, since the code after it would make a compiler move the sums to memory.
 #[inline(never)]
 fn multiplied(a: &[Row], rows: usize, row: usize, b: &[Row], to: &mut [Row; TILE]) {
     let mut sums = [ZERO; TILE];
@@ -119,8 +119,8 @@ fn multiplied(a: &[Row], rows: usize, row: usize, b: &[Row], to: &mut [Row; TILE
     *to = sums;
 }
 
-/// The first `columns` columns of `a`, as rows, times `b`, both of `rows` rows; `each` gets the place among
-/// all rows, and the sums.
+/// The product of the transposed first `columns` columns of `a` with `b`, both of `rows` rows; `each` receives the
+/// index among all rows, and the sums.
 #[inline(always)]
 pub fn turned_product(a: &[Row], columns: usize, b: &[Row], rows: usize, mut each: impl FnMut(usize, &Row)) {
     for (panel, b) in b.chunks_exact(rows).enumerate() {
@@ -144,7 +144,7 @@ pub fn turned_product(a: &[Row], columns: usize, b: &[Row], rows: usize, mut eac
     }
 }
 
-/// R columns of a panel, from one that R divides on, times another panel.
+/// The product of R transposed columns of a panel, starting at a multiple of R, with another panel.
 #[inline(never)]
 fn turned<const R: usize>(a: &[Row], column: usize, b: &[Row], to: &mut [Row; TILE]) -> usize {
     let mut sums = [ZERO; R];

@@ -1,4 +1,4 @@
-//! Passes over memory: what elementwise ops cost where computing costs nothing.
+//! Passes over memory: the cost of elementwise ops if computing were free.
 
 use std::convert::Infallible;
 
@@ -23,7 +23,7 @@ fn lines(size: usize, seed: u64) -> Vec<Line> {
 #[derive(Clone, Copy, PartialEq)]
 enum Store {
     Cached,
-    /// Past the caches, so that a line is not read before it is written.
+    /// Bypasses the caches, so that a line is not read before it is written.
     Streaming,
 }
 
@@ -31,7 +31,8 @@ enum Store {
 #[inline(always)]
 fn put<const STREAMING: bool>(to: &mut Line, line: Line) {
     use std::arch::x86_64::{_mm512_load_ps, _mm512_store_ps, _mm512_stream_ps};
-    // SAFETY: both lines are 64 bytes, at addresses that 64 divides; the instructions are there by the condition above.
+    // SAFETY: both lines are 64 bytes, at addresses that are multiples of 64; the condition above ensures that the
+    // instructions exist.
     unsafe {
         let (to, line) = (to.0.as_mut_ptr(), _mm512_load_ps(line.0.as_ptr()));
         match STREAMING {
@@ -41,13 +42,13 @@ fn put<const STREAMING: bool>(to: &mut Line, line: Line) {
     }
 }
 
-/// Elsewhere there is no difference.
+/// On other targets there is no difference.
 #[cfg(not(all(target_arch = "x86_64", target_feature = "avx512f")))]
 fn put<const STREAMING: bool>(to: &mut Line, line: Line) {
     *to = line;
 }
 
-/// Whoever reads what was streamed sees it from here on.
+/// Makes streamed writes visible to later reads.
 fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 has SSE, and the instruction touches no memory.
@@ -105,7 +106,7 @@ fn sum(a: &[Line]) -> f32 {
     sums.iter().chain(rest).flat_map(|line| line.0).sum()
 }
 
-/// A pass that reads and writes as many bytes as the op has to; nothing for an op that is not known.
+/// A pass that reads and writes as many bytes as the op must; `None` for an unknown op.
 pub fn step(op: &str, size: usize, threads: usize) -> Option<Step> {
     let a = lines(size, INPUT);
     let (b, mut to) = match op {

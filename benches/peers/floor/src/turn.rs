@@ -1,11 +1,11 @@
-//! Rows become columns.
+//! Transposes rows to columns.
 
 use crate::rows::{Row, WIDTH};
 
-/// A register.
+/// The numbers in a register.
 const LANES: usize = 16;
 
-/// Turns a matrix of `rows` rows round, both extents of which [`WIDTH`] divides, in squares.
+/// Transposes a matrix of `rows` rows, both extents of which are multiples of [`WIDTH`], in squares.
 pub fn transposed(from: &[Row], rows: usize, to: &mut [Row]) {
     let columns = from.len() / rows * WIDTH;
     for (p, from) in from.chunks_exact(rows).enumerate() {
@@ -19,21 +19,21 @@ pub fn transposed(from: &[Row], rows: usize, to: &mut [Row]) {
     }
 }
 
-/// Sixteen columns of sixteen rows, into as many rows. The columns begin at 0 or 16.
+/// Transposes sixteen columns of sixteen rows. The columns begin at 0 or 16.
 #[cfg(all(target_arch = "x86_64", target_feature = "avx512f"))]
 fn square(from: &[Row; LANES], column: usize, to: &mut [Row; LANES], at: usize) {
     use std::arch::x86_64::{
         _mm512_castpd_ps, _mm512_castps_pd, _mm512_loadu_ps, _mm512_setzero_ps, _mm512_shuffle_f32x4, _mm512_storeu_ps,
         _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
     };
-    // SAFETY: sixteen numbers are read and written of slices of sixteen numbers; the instructions are there by
-    // the condition above.
+    // SAFETY: sixteen numbers are read from and written to slices of sixteen numbers; the condition above ensures that
+    // the instructions exist.
     unsafe {
         let mut rows = [_mm512_setzero_ps(); LANES];
         for (row, from) in rows.iter_mut().zip(from) {
             *row = _mm512_loadu_ps(from.0[column..column + LANES].as_ptr());
         }
-        // Of each four rows, in each quarter of a register one column.
+        // For each four rows, each quarter of a register holds one column.
         let mut fours = rows;
         for (four, rows) in fours.as_chunks_mut::<4>().0.iter_mut().zip(rows.as_chunks::<4>().0) {
             let [a, b, c, d] = *rows;
@@ -50,7 +50,7 @@ fn square(from: &[Row; LANES], column: usize, to: &mut [Row; LANES], at: usize) 
         }
         for i in 0..4 {
             let [a, b, c, d] = [fours[i], fours[4 + i], fours[8 + i], fours[12 + i]];
-            // Even quarters, then odd ones.
+            // Even quarters, followed by odd ones.
             let (even, even_after) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c, d));
             let (odd, odd_after) = (_mm512_shuffle_f32x4::<0xdd>(a, b), _mm512_shuffle_f32x4::<0xdd>(c, d));
             let columns = [
@@ -67,7 +67,7 @@ fn square(from: &[Row; LANES], column: usize, to: &mut [Row; LANES], at: usize) 
     }
 }
 
-/// Elsewhere one by one.
+/// On other targets, number by number.
 #[cfg(not(all(target_arch = "x86_64", target_feature = "avx512f")))]
 fn square(from: &[Row; LANES], column: usize, to: &mut [Row; LANES], at: usize) {
     for (i, from) in from.iter().enumerate() {

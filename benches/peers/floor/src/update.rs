@@ -2,7 +2,7 @@
 
 use crate::rows::{Row, ZERO};
 
-/// So many rows are one tile: while the next one is computed, what its update reads is on its way.
+/// The rows of a tile: while the next tile is computed, the data for its update is prefetched.
 const AHEAD: usize = 8;
 
 fn fetch<T>(from: &[T], at: usize) {
@@ -11,7 +11,7 @@ fn fetch<T>(from: &[T], at: usize) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let start = std::ptr::from_ref(item).cast::<i8>();
         for line in 0..size_of::<T>() / 64 {
-            // SAFETY: the address lies within the item; fetching it changes nothing.
+            // SAFETY: the address is within the item; prefetching changes nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(start.add(64 * line)) }
         }
     }
@@ -24,7 +24,7 @@ pub trait Optimizer {
     fn update(&mut self, at: usize, param: &mut Row, gradient: &Row);
 }
 
-/// With the rate 0.01.
+/// SGD with a learning rate of 0.01.
 pub struct Sgd;
 
 impl Optimizer for Sgd {
@@ -36,7 +36,7 @@ impl Optimizer for Sgd {
     }
 }
 
-/// With the rate 0.001.
+/// Adam with a learning rate of 0.001.
 pub struct Adam {
     /// Means of gradients and of their squares, for each row of the parameters.
     moments: Vec<[Row; 2]>,

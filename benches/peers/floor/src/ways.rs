@@ -1,14 +1,14 @@
-//! Which of several ways is the fastest here and now.
+//! Finds the fastest of several implementations on this machine.
 
 use std::time::{Duration, Instant};
 
-/// How long a sample takes at least: shorter ones are shorter than the clock is good for.
+/// The least time of a sample: shorter ones are too short for the clock.
 const SAMPLE: Duration = Duration::from_micros(200);
-/// Turns of each way, and when there are no more.
+/// The number of turns of each implementation, and the time limit for all turns.
 const TURNS: usize = 15;
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// Takes all ways in turn, and gives the one whose fastest turn took the least. There has to be one.
+/// Runs all implementations in turn, and returns the one with the fastest turn. There must be at least one.
 pub fn fastest<W: Copy>(ways: &[W], mut run: impl FnMut(W)) -> W {
     let start = Instant::now();
     let mut best = (f64::INFINITY, ways[0]);
@@ -32,7 +32,7 @@ pub fn fastest<W: Copy>(ways: &[W], mut run: impl FnMut(W)) -> W {
     best.1
 }
 
-/// Every way with one thread, and with all where there are more.
+/// Every implementation with one thread and, if there are more, with all threads.
 pub fn on_threads<W: Copy>(ways: &[W], threads: usize) -> Vec<(W, usize)> {
     let numbers = if threads > 1 { vec![1, threads] } else { vec![1] };
     let with = |&way: &W| numbers.iter().map(move |&number| (way, number));

@@ -30,7 +30,7 @@ const BATCH: usize = ENVS * 256;
 /// What DQN and SAC do before they learn.
 const START: usize = 1_000;
 
-/// ModuRL's errors are not all `std::error::Error`.
+/// Converts ModuRL's errors, not all of which are `std::error::Error`.
 fn said<T, E: Debug>(result: std::result::Result<T, E>) -> Result<T> {
     result.map_err(|e| format!("{e:?}").into())
 }

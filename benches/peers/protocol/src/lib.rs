@@ -1,9 +1,8 @@
-//! What the Rust peers share: the numbers that a workload begins with, and the lines that are spoken
-//! with `polygrad bench`.
+//! The common part of the Rust peers: the initial numbers of a workload, and the protocol of `polygrad bench`.
 //!
-//! A peer says `peer NAME VERSION` when it is ready. To `case NAME` it answers `ok`, or `no REASON`; to
-//! `run SAMPLES STEPS` it answers `ok LOSS SECONDS…`, the loss of the last step (`-` where steps do not train) and the
-//! seconds per step of each sample.
+//! A peer prints `peer NAME VERSION` when it is ready. It answers `case NAME` with `ok` or `no REASON`, and
+//! `run SAMPLES STEPS` with `ok LOSS SECONDS…`: the loss of the last step (`-` if steps do not train) and the seconds
+//! per step of each sample.
 
 #[path = "../../../workloads/src/data.rs"]
 pub mod data;
@@ -11,25 +10,25 @@ pub mod data;
 use std::io::Write;
 use std::time::Instant;
 
-/// Any error; it becomes an answer.
+/// The result with any error, which becomes an answer.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// A step, computed to its end when it returns; gives the loss where it trains.
+/// A step, which is complete when it returns; returns the loss if it trains.
 pub type Step = Box<dyn FnMut() -> Result<Option<f64>>>;
 
-/// Gives parameters in the order that all peers have them in.
+/// Generates parameters in the common order of all peers.
 #[derive(Default)]
 pub struct Weights(usize);
 
 impl Weights {
-    /// The values of the next parameter, row by row; `scales` where it is a normalisation's weight.
+    /// The values of the next parameter, row by row; `scales` is true for the weight of a normalization.
     pub fn take(&mut self, shape: &[usize], scales: bool) -> Vec<f32> {
         self.0 += 1;
         data::weights(self.0 - 1, shape, scales)
     }
 }
 
-/// The number after `--threads`, 1 without it.
+/// The number after `--threads`; 1 if it is absent.
 pub fn threads() -> usize {
     let mut words = std::env::args().skip_while(|word| word != "--threads").skip(1);
     words.next().and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -51,8 +50,8 @@ pub fn extents(text: &str) -> Result<[usize; 3]> {
         .map_err(|_| format!("{text} are not three extents").into())
 }
 
-/// Answers questions until there are no more. `make` gives a step for the words of a case's name, or nothing
-/// where it is not written.
+/// Answers questions until the input ends. `make` creates the step for the words of a case's name, or returns `None` if
+/// the case is not implemented.
 pub fn serve(name: &str, make: impl Fn(&[&str]) -> Result<Option<Step>>) -> Result<()> {
     let mut answers = std::io::stdout();
     writeln!(answers, "peer {name}")?;
@@ -73,7 +72,7 @@ fn answer(question: &str, step: &mut Option<Step>, make: impl Fn(&[&str]) -> Res
     let words: Vec<&str> = question.split(' ').collect();
     match (words.as_slice(), step) {
         (["case", name @ ..], step) => {
-            // The old one's memory goes first.
+            // Frees the old step's memory first.
             *step = None;
             *step = make(name)?;
             match step {

@@ -7,24 +7,24 @@ use bytes::Bytes;
 
 use crate::{Error, USAGE};
 
-/// What `load` was asked for.
+/// The options of `load`.
 pub struct Load {
     /// HOST:PORT.
     pub address: String,
-    /// With its slash.
+    /// Including its leading slash.
     pub path: String,
     pub body: Bytes,
     pub headers: Vec<(String, String)>,
     pub grpc: bool,
     pub clients: usize,
-    /// Arrivals a second; without it, each client asks again when it is answered.
+    /// Arrivals per second; if absent, each client sends its next request after an answer.
     pub rate: Option<f64>,
     pub seconds: Duration,
     pub warmup: Duration,
     pub deadline: Option<Duration>,
 }
 
-/// What a server was asked for.
+/// The options of a server.
 pub struct Serve {
     pub port: u16,
     pub width: usize,

@@ -1,4 +1,4 @@
-//! The least that a server does: an identity model of one input `x` and one output `y`, over HTTP/1.1 with the binary
+//! The minimal work of a server: an identity model of one input `x` and one output `y`, over HTTP/1.1 with the binary
 //! extension, and over gRPC.
 
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::Error;
 
-/// How long the JSON before the tensors is.
+/// The length of the JSON before the tensors.
 const HEAD: &str = "inference-header-content-length";
 
 #[derive(Deserialize)]
@@ -101,7 +101,7 @@ fn infer(headers: &HeaderMap, body: &Bytes) -> Result<Response, Error> {
     Ok(response)
 }
 
-/// `inference.ModelInferRequest` without what nobody here sends.
+/// `inference.ModelInferRequest`, without fields that the clients here do not send.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ModelInferRequest {
     #[prost(string, tag = "1")]

@@ -1,4 +1,4 @@
-//! An identity model in furnace-server, as its documentation has it.
+//! An identity model in furnace-server, as in its documentation.
 
 use ::furnace::{HostTensor, IoSpec, Model, Server, TensorModel};
 

@@ -1,4 +1,4 @@
-//! A connection of HTTP/2 that calls the same method of gRPC with the same message again and again.
+//! An HTTP/2 connection that repeatedly calls the same gRPC method with the same message.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::client::SendRequest;
@@ -8,14 +8,14 @@ use tokio::net::TcpStream;
 use crate::Error;
 use crate::arguments::Load;
 
-/// Large enough that no tensor waits for a window.
+/// Large enough that no tensor waits for the flow-control window.
 const WINDOW: u32 = 16 << 20;
 
 pub struct Connection {
     send: SendRequest<Bytes>,
 }
 
-/// A message with the five bytes before it that say how long it is.
+/// A message with its five-byte length prefix.
 pub fn request(asked: &Load) -> Bytes {
     let mut framed = BytesMut::with_capacity(asked.body.len() + 5);
     framed.put_u8(0);
@@ -33,13 +33,13 @@ impl Connection {
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
         let (send, connection) = builder.handshake(stream).await?;
-        // An error of the connection is an error of the calls, too.
+        // An error of the connection also fails the calls.
         tokio::task::spawn_local(async move { drop(connection.await) });
         Ok(Self { send })
     }
 
-    /// Calls, and gives the status as HTTP would have it, the length of the answer, and whether
-    /// another call may follow.
+    /// Calls the method; returns the status as an HTTP status, the length of the answer, and whether another call may
+    /// follow.
     pub async fn ask(&mut self, asked: &Load, message: &Bytes) -> Result<(u16, usize, bool), Error> {
         let request = Request::post(format!("http://{}{}", asked.address, asked.path))
             .header("content-type", "application/grpc")
@@ -65,7 +65,7 @@ fn code(headers: &HeaderMap) -> Option<u8> {
     headers.get("grpc-status")?.to_str().ok()?.parse().ok()
 }
 
-/// HTTP's status for a code of gRPC, so that both are counted alike.
+/// The HTTP status for a gRPC code, so that both are counted alike.
 fn status(code: u8) -> u16 {
     match code {
         0 => 200,

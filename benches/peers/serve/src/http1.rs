@@ -1,4 +1,4 @@
-//! A connection of HTTP/1.1 that sends the same request again and again.
+//! An HTTP/1.1 connection that repeatedly sends the same request.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +12,7 @@ pub struct Connection {
     read: BytesMut,
 }
 
-/// Of a head that is read: where the body begins, how long it is, the status, and whether the server closes.
+/// A parsed head: the beginning of the body, its length, the status, and whether the server closes.
 struct Head {
     begin: usize,
     body: usize,
@@ -40,8 +40,8 @@ impl Connection {
         })
     }
 
-    /// Sends a request, and gives the status of the answer, the length of its body, and whether
-    /// another request may follow.
+    /// Sends a request; returns the status of the answer, the length of its body, and whether another request may
+    /// follow.
     pub async fn ask(&mut self, request: &[u8]) -> Result<(u16, usize, bool), Error> {
         self.stream.write_all(request).await?;
         loop {
@@ -68,7 +68,7 @@ impl Connection {
     }
 }
 
-/// `None` while it is not complete.
+/// `None` if the head is not complete yet.
 fn head(read: &[u8]) -> Result<Option<Head>, Error> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);

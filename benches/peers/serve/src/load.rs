@@ -1,4 +1,4 @@
-//! Clients, which ask again when they are answered, or arrivals that wait for nobody.
+//! Clients that send a request after each answer, or arrivals at given times.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::arguments::Load;
 use crate::report::{Record, Report};
 use crate::{grpc, http1};
 
-/// How long a connection is waited for, and an answer.
+/// The timeout of a connection and of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 enum Connection {
@@ -21,12 +21,12 @@ enum Connection {
     Grpc(grpc::Connection),
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Run {
     asked: Load,
     request: Bytes,
     record: RefCell<Record>,
-    /// Answers from here on count, to requests that were due before the end.
+    /// Answers count from here on, if their requests were due before the end.
     start: Instant,
     end: Instant,
 }
@@ -56,7 +56,7 @@ impl Connection {
 }
 
 impl Run {
-    /// Asks once for a request that was due then, and gives back a connection that can go on.
+    /// Sends one request that was due at `due`; returns the connection if it can be used again.
     async fn once(&self, mut connection: Connection, due: Instant) -> Option<Connection> {
         let answer = connection.ask(self).await;
         let now = Instant::now();
@@ -82,7 +82,7 @@ impl Run {
 /// Loads a server as asked.
 ///
 /// # Errors
-/// When nobody listens there. What goes wrong later is counted.
+/// If no server listens there. Later failures are counted.
 pub async fn run(asked: Load) -> Result<Report, Error> {
     drop(Connection::open(&asked).await?);
     let request = match asked.grpc {
@@ -105,7 +105,7 @@ pub async fn run(asked: Load) -> Result<Report, Error> {
     Ok(run.record.take().report(seconds.as_secs_f64()))
 }
 
-/// Each client has a connection, and a request on it whenever none is.
+/// Each client has a connection, and always has a request on it.
 async fn closed(run: &Rc<Run>) -> Result<(), Error> {
     let mut clients = JoinSet::new();
     for _ in 0..run.asked.clients {
@@ -129,7 +129,7 @@ async fn closed(run: &Rc<Run>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Requests are due at the times of a Poisson process, whatever became of those before them.
+/// Requests are due at the times of a Poisson process, independent of earlier answers.
 async fn open(run: &Rc<Run>, rate: f64) {
     let free = Rc::new(RefCell::new(Vec::new()));
     let places = Rc::new(Semaphore::new(run.asked.clients));
@@ -151,7 +151,7 @@ async fn open(run: &Rc<Run>, rate: f64) {
             };
             match connection {
                 Ok(connection) => {
-                    // Not borrowed while it is waited for.
+                    // Not borrowed while waiting.
                     let kept = run.once(connection, due).await;
                     free.borrow_mut().extend(kept);
                 }
@@ -163,7 +163,7 @@ async fn open(run: &Rc<Run>, rate: f64) {
     while arrivals.join_next().await.is_some() {}
 }
 
-/// Until then, to the microsecond: a timer alone would be late by a millisecond.
+/// Waits until `due`, to the microsecond: a timer by itself would be late by a millisecond.
 async fn wait(due: Instant) {
     let early = due.saturating_duration_since(Instant::now());
     if early > Duration::from_millis(3) {
@@ -174,11 +174,11 @@ async fn wait(due: Instant) {
     }
 }
 
-/// Steele, Lea and Flood's SplitMix64: the same arrivals in each run.
+/// SplitMix64 by Steele, Lea and Flood: the same arrivals in each run.
 struct Noise(Cell<u64>);
 
 impl Noise {
-    /// Of mean 1.
+    /// With a mean of 1.
     fn exponential(&self) -> f64 {
         let state = self.0.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
         self.0.set(state);

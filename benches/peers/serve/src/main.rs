@@ -1,5 +1,5 @@
-//! `load` sends requests to an inference server and prints what came back as one line of JSON; `axum`, `tonic` and
-//! `furnace` serve an identity model, to be measured by it.
+//! `load` sends requests to an inference server and prints the results as one line of JSON; `axum`, `tonic` and
+//! `furnace` serve an identity model to be measured with it.
 
 mod arguments;
 mod by_hand;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn run(word: &str, rest: &[String]) -> Result<(), Error> {
-    // A server and its load have a core each.
+    // A server and its load run on one core each.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match word {
         "load" => {

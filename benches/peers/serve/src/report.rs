@@ -1,18 +1,18 @@
-//! What came back: counts by status, and quantiles of latencies.
+//! The results: counts by status, and quantiles of latencies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Answers of the time that counts.
+/// Answers within the measured time.
 #[derive(Default)]
 pub struct Record {
-    /// In microseconds, of answers with the status 200, and of others.
+    /// In microseconds: answers with the status 200, and others.
     answered: Vec<f64>,
     refused: Vec<f64>,
     statuses: BTreeMap<u16, u64>,
-    /// Connections that broke, and why the last one did.
+    /// The number of broken connections, and the reason of the last one.
     broken: u64,
     reason: String,
     in_time: u64,
@@ -22,14 +22,14 @@ pub struct Record {
 #[derive(Serialize)]
 pub struct Report {
     seconds: f64,
-    /// Answers with the status 200, a second.
+    /// Answers per second with the status 200.
     per_second: f64,
-    /// Of these, those before the deadline.
+    /// Those of them that arrived before the deadline.
     in_time_per_second: f64,
     statuses: BTreeMap<u16, u64>,
     broken: u64,
     reason: String,
-    /// Of an answer with the status 200, on average.
+    /// The mean size of an answer with the status 200.
     bytes: f64,
     latency_us: BTreeMap<&'static str, f64>,
     refused_us: BTreeMap<&'static str, f64>,

@@ -1,4 +1,4 @@
-//! The models but for ResNet.
+//! The models except ResNet.
 
 use polygrad_peer::data::INPUT;
 use polygrad_peer::{Result, Step};

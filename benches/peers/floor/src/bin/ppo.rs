@@ -1,13 +1,13 @@
-//! PPO on CartPole with CleanRL's settings, written for nothing else: what a program without a tensor API takes for the
-//! workload `cartpole-cleanrl` of `cargo bench -p polygrad-rl --bench ppo`, on one thread.
+//! PPO on CartPole with CleanRL's settings, hand-written for this task: the time that a program without a tensor API
+//! takes for the workload `cartpole-cleanrl` of `cargo bench -p polygrad-rl --bench ppo`, on one thread.
 //!
 //! ```sh
 //! cargo run --release --bin ppo -- 1     # the seed
 //! ```
 //!
-//! Networks' features are kept in panels, as in the perceptrons of the floor; bias, tanh and tanh's gradient are taken
-//! tile by tile of the products, loss and gradient in one pass over the rows, and nothing is allocated in an iteration.
-//! The arithmetic is that of CleanRL's `ppo.py`, in f32; the environment's in f64.
+//! Networks' features are stored in panels, as in the perceptrons of the floor. Bias, tanh and tanh's gradient are
+//! computed tile by tile with the products, loss and gradient in one pass over the rows, and an iteration allocates
+//! nothing. The arithmetic is that of CleanRL's `ppo.py`, in f32; the environment's is in f64.
 
 #[path = "../loss.rs"]
 #[allow(dead_code, reason = "perceptrons need the rest")]
@@ -42,8 +42,8 @@ const ENTROPY: f32 = 0.01;
 const VALUE: f32 = 0.5;
 const MAX_NORM: f32 = 0.5;
 
-/// Where parameters of a network begin among its rows. Weights of hidden layers are [in, out], those
-/// of the last [out, in].
+/// The offsets of a network's parameters among its rows. Weights of hidden layers are [in, out], those of the last
+/// layer [out, in].
 const BIAS_1: usize = PANELS * INPUTS;
 const WEIGHT_2: usize = BIAS_1 + PANELS;
 const BIAS_2: usize = WEIGHT_2 + PANELS * HIDDEN;
@@ -71,7 +71,7 @@ impl Random {
     }
 }
 
-/// tanh as a quotient of polynomials, to some units of the last place.
+/// tanh as a quotient of polynomials, accurate to a few units in the last place.
 #[inline(always)]
 fn tanh(x: f32) -> f32 {
     let x = x.clamp(-7.905_311, 7.905_311);
@@ -94,8 +94,7 @@ fn tanh(x: f32) -> f32 {
     x * over / under
 }
 
-/// Rows whose columns are orthogonal or, where there are fewer rows than columns, that are orthogonal
-/// themselves; times `gain`.
+/// A matrix with orthogonal columns or, if there are fewer rows than columns, orthogonal rows, times `gain`.
 fn orthogonal(rows: usize, columns: usize, gain: f64, random: &mut Random) -> Vec<f32> {
     let (long, short) = (rows.max(columns), rows.min(columns));
     let mut vectors: Vec<Vec<f64>> = Vec::new();
@@ -121,7 +120,7 @@ fn orthogonal(rows: usize, columns: usize, gain: f64, random: &mut Random) -> Ve
         .collect()
 }
 
-/// A network with `OUT` outputs, and what Adam and a step need of it; `N` rows at a time, in panels.
+/// A network with `OUT` outputs, and the buffers for Adam and a step; `N` rows at a time, in panels.
 struct Net<const OUT: usize> {
     params: Vec<Row>,
     gradients: Vec<Row>,
@@ -192,7 +191,8 @@ impl<const OUT: usize> Net<OUT> {
         }
     }
 
-    /// The gradients, from those of the outputs, one row for each row of the minibatch; gives the sum of their squares.
+    /// Computes the gradients from those of the outputs, which have one row for each row of the minibatch; returns the
+    /// sum of their squares.
     fn backward(&mut self, x: &[Row], outputs: &[Row]) -> f32 {
         let Self {
             params,
@@ -233,7 +233,7 @@ impl<const OUT: usize> Net<OUT> {
         reduce(a.plus(b).plus(c.plus(d)).0, |a, b| a + b)
     }
 
-    /// Adam, with gradients times `factor`.
+    /// Adam's update with gradients times `factor`.
     fn update(&mut self, factor: f32, rate: f32, scale: f32) {
         let rows = self.params.iter_mut().zip(&mut self.moments).zip(&self.gradients);
         for ((param, [mean, square]), gradient) in rows {
@@ -414,7 +414,7 @@ fn main() {
     );
 }
 
-/// The mean return of the last 100 episodes.
+/// Trains, and returns the mean return of the last 100 episodes.
 fn train(seed: u64) -> f64 {
     let mut random = Random(seed);
     let (mut actor, mut critic) = (Net::<2>::new(0.01, &mut random), Net::<1>::new(1.0, &mut random));
