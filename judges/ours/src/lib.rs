@@ -1,5 +1,4 @@
-//! What the programs of this crate share: recorded tensors, how far results are from them, and the
-//! lines that tell of it.
+//! The common part of this crate's programs: recorded tensors, differences of results from them, and the output lines.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +15,13 @@ pub fn folder() -> Result<PathBuf> {
     folder.ok_or_else(|| Error::invalid("say in which folder the files are"))
 }
 
-/// Prints a line: the model, the file, the judge, and the largest difference, or `x` and why there is none, or `-` and
-/// what the judge lacks.
+/// Prints a line: the model, the file, the judge, and the largest difference, or `x` and the reason for a failure, or
+/// `-` and the feature that the judge lacks.
 pub fn tell(model: &str, file: &str, judge: &str, verdict: &str) {
     println!("{model}\t{file}\t{judge}\t{verdict}");
 }
 
-/// The recorded tensors of a round, which lie beside `file`, in order.
+/// The recorded tensors of a round, in order, from the folder of `file`.
 pub fn tensors(file: &Path, kind: &str, round: usize) -> Result<Vec<Literal>> {
     let path = |i: usize| file.with_file_name(format!("{kind}_{round}_{i}.pb"));
     let paths = (0..).map(path).take_while(|path| path.exists());
@@ -60,7 +59,7 @@ pub fn difference(found: &[HostTensor], expected: &[Literal]) -> Result<f64> {
             } else {
                 (a - b).abs() / scale
             };
-            // What is no number here and one there is as far away as can be.
+            // NaN on only one side counts as an infinite difference.
             worst = worst.max(if difference.is_nan() { f64::INFINITY } else { difference });
         }
     }

@@ -1,10 +1,10 @@
-//! Runs exported models in tract: one of the judges of `cargo xtask onnx-judges`, which says what the folders are.
+//! Runs exported models in tract: one of the judges of `cargo xtask onnx-judges`, which describes the folders.
 //!
-//! `polygrad-judge-tract FOLDER` takes the folder of each model in it, every `.onnx` file there, and inputs and outputs
-//! of two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`. One file is run at both sizes, which tract is told before
-//! it plans: with extents that are names to the end it refuses some models. For each file it prints a line with tabs
+//! `polygrad-judge-tract FOLDER` visits the folder of each model in it, every `.onnx` file there, and the inputs and
+//! outputs of two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`. Each file is run at both sizes, which tract is
+//! told before it plans: it rejects some models with symbolic extents. For each file it prints a line with tabs
 //! between: the model, the file, the judge, and the largest difference of an output relative to its largest value, or
-//! `-` and a remark where tract lacks something.
+//! `-` and a remark if tract lacks a feature.
 
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use tract_onnx::tensor::{load_tensor, proto_from_reader};
 fn main() -> TractResult<()> {
     let folder = std::env::args().nth(1);
     let folder = folder.ok_or_else(|| TractError::msg("say in which folder the files are"))?;
-    // What panics is told in its line.
+    // Panics are reported in the output line instead.
     std::panic::set_hook(Box::new(|_| {}));
     for model in entries(Path::new(&folder))? {
         for file in entries(&model)? {
@@ -41,7 +41,7 @@ fn main() -> TractResult<()> {
     Ok(())
 }
 
-/// The largest difference of both rounds.
+/// The largest difference in both rounds.
 fn difference(file: &Path) -> TractResult<f64> {
     let onnx = tract_onnx::onnx()
         .with_ignore_value_info(true)
@@ -76,7 +76,8 @@ fn difference(file: &Path) -> TractResult<f64> {
     Ok(worst)
 }
 
-/// tract 0.23.9 tells by the shape of the weights whether there are two directions, and never asks for the name of one.
+/// tract 0.23.9 infers the number of directions from the shape of the weights, and ignores the direction of a single
+/// one.
 fn runs_backwards(node: &NodeProto) -> bool {
     node.attribute
         .iter()
@@ -112,7 +113,7 @@ fn tensors(file: &Path, kind: &str, round: usize) -> TractResult<Vec<Tensor>> {
         .collect()
 }
 
-/// One line, and not all of a long chain of causes.
+/// Shortens a text to one line, without all of a long chain of causes.
 fn remark(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(300) {

@@ -1,10 +1,10 @@
-//! One half of `cargo xtask cross`, which proves that weights cross between Polygrad and PyTorch in both directions,
-//! through safetensors and nothing else. `scripts/cross_pytorch.py` is the other half.
+//! One half of `cargo xtask cross`, which verifies that weights can be exchanged between Polygrad and PyTorch in both
+//! directions, only through safetensors. `scripts/cross_pytorch.py` is the other half.
 //!
-//! `crossing write DIR` makes each model with random weights and writes `DIR/polygrad/<model>.safetensors`, its state
-//! dict, and beside it `<model>.answers.safetensors`: inputs, the output, what the output is weighted with for a loss,
-//! and all gradients. `crossing check DIR` reads what PyTorch wrote into `DIR/pytorch` in the same way, computes the
-//! answers again, and compares: outputs to 1e-5, gradients to 1e-4.
+//! `crossing write DIR` creates each model with random weights. It writes `DIR/polygrad/<model>.safetensors`, the state
+//! dict, and `<model>.answers.safetensors`: inputs, the output, the weights of the output in a loss, and all gradients.
+//! `crossing check DIR` reads PyTorch's files in the same form from `DIR/pytorch`, computes the answers again, and
+//! compares: outputs to 1e-5, gradients to 1e-4.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use polygrad_tensor::{Device, Error, Result, Tensor as AnyTensor, manual_seed};
 type Tensor = AnyTensor<Cpu>;
 type Forward = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
-/// A model, what it is called with, and how.
+/// A model, its inputs, and how it is called.
 struct Case {
     name: &'static str,
     model: std::sync::Arc<dyn Module<Cpu>>,
@@ -44,7 +44,7 @@ fn case<M: Module<Cpu> + 'static>(
     }
 }
 
-/// The configs here and in the script are the same.
+/// These configs must be the same in the script.
 fn cases(device: &Device<Cpu>) -> Result<Vec<Case>> {
     let random = |dims: [usize; 3]| Tensor::randn(dims, device);
     let tokens = |n: usize, length: usize, vocabulary: i64| {
@@ -174,7 +174,7 @@ fn write(case: &Case, folder: &Path) -> Result<()> {
     answers(case, &case.inputs, None)?.save(folder.join(format!("{}.answers.safetensors", case.name)))
 }
 
-/// The largest differences of output and gradients, as shares of each tensor's largest number.
+/// The largest differences of output and gradients, as shares of each tensor's largest value.
 fn check(case: &Case, folder: &Path, device: &Device<Cpu>) -> Result<(f64, f64)> {
     let state = StateDict::load(folder.join(format!("{}.safetensors", case.name)))?;
     case.model.load_state_dict(&state, true)?;

@@ -1,5 +1,5 @@
-//! Writes one model of each kind in every opset, with its state dict, and with inputs and outputs at two sizes, as the
-//! judges read them: `cargo run -p polygrad-judging --bin exported -- FOLDER`.
+//! Writes one model of each kind in every opset, with its state dict, and with inputs and outputs at two sizes, in the
+//! judges' format: `cargo run -p polygrad-judging --bin exported -- FOLDER`.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Random ones: batches of 2 and 5, other extents of 11 and 17.
+/// Random inputs: batches of 2 and 5, and other extents of 11 and 17.
 fn inputs(case: &zoo::Case, round: u64, device: &Device) -> Result<Vec<Tensor>> {
     let input = |(i, input): (usize, &polygrad_onnx::Input)| {
         let extent = |dim: &Dim| match dim {

@@ -1,6 +1,6 @@
 //! Runs ONNX files in every engine of this build, each file at two sizes, and prints the largest differences from the
-//! answers that lie beside it: `cargo run -p polygrad-judging --features ort,rten --bin judged -- FOLDER`, with a
-//! folder that the program `exported` wrote, or scripts/pytorch_exports.py.
+//! recorded answers: `cargo run -p polygrad-judging --features ort,rten --bin judged --
+//! FOLDER`, with a folder written by the program `exported` or by scripts/pytorch_exports.py.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all agree.
+/// Returns whether all agree.
 fn judge() -> Result<bool> {
     let engines: Vec<Engine> = Engine::ALL
         .into_iter()
@@ -47,7 +47,7 @@ fn judge() -> Result<bool> {
                         agree &= worst <= TOLERANCE;
                         format!("{worst:e}")
                     }
-                    // What an engine lacks is no disagreement.
+                    // A feature that an engine lacks is not a disagreement.
                     Err(error) if engine != Engine::Native && lacks(error.kind()) => format!("-\t{}", line(&error)),
                     Err(error) => {
                         agree = false;
@@ -69,7 +69,7 @@ fn line(error: &Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The largest difference of both rounds.
+/// The largest difference in both rounds.
 fn difference(file: &Path, engine: Engine) -> Result<f64> {
     let options = Options {
         engine,
@@ -90,7 +90,7 @@ fn difference(file: &Path, engine: Engine) -> Result<f64> {
     Ok(worst)
 }
 
-/// What is in a folder, by name.
+/// The entries of a folder, by name.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| Error::io("read", folder, e);
     let entries = std::fs::read_dir(folder).map_err(failed)?;

@@ -1,6 +1,6 @@
-//! Loads the state dicts that PyTorch wrote into our own models and compares with PyTorch's answers:
-//! `cargo run -p polygrad-judging --bin loaded -- FOLDER`, with a folder that scripts/pytorch_exports.py wrote. The
-//! other way round is scripts/pytorch_judge.py.
+//! Loads state dicts written by PyTorch into our own models, and compares with PyTorch's answers:
+//! `cargo run -p polygrad-judging --bin loaded -- FOLDER`, with a folder written by scripts/pytorch_exports.py.
+//! scripts/pytorch_judge.py does the reverse.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all agree; models that PyTorch wrote nothing for are left out.
+/// Returns whether all agree; models without files of PyTorch are skipped.
 fn judge() -> Result<bool> {
     let (folder, device) = (folder()?, Device::<Cpu>::default().into_any());
     let (mut agree, mut count) = (true, 0);
@@ -49,7 +49,7 @@ fn judge() -> Result<bool> {
     }
 }
 
-/// The largest difference of both rounds.
+/// The largest difference in both rounds.
 fn difference(case: &zoo::Case, file: &Path, device: &Device) -> Result<f64> {
     case.model.load_state_dict(&StateDict::load(file)?, true)?;
     case.model.eval();
