@@ -1,4 +1,4 @@
-//! The reference backend, held to the suite. Other backends' own tests hold them to it.
+//! Runs the conformance suite on the reference backend. Other backends' own tests run it on them.
 
 use polygrad_conformance::{Options, harness, libtest_mimic};
 use polygrad_reference::Reference;

@@ -1,4 +1,4 @@
-//! The suite sees zeros in the place of every recorded output and gradient, as `docs/conformance.md` tells.
+//! Replaces every recorded output and gradient by zeros in the suite, as described in `docs/conformance.md`.
 
 const PAGE: &str = include_str!("../../docs/conformance.md");
 

@@ -1,4 +1,4 @@
-//! The suite of communicators passes threads, and catches every fault that is put into them.
+//! The suite for communicators passes with threads, and detects every injected fault.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ const QUICK: Options = Options {
     shrinks: true,
 };
 
-/// Each rank on a thread.
+/// Runs each rank on a thread.
 fn reports(size: usize, timeout: Duration, f: impl Fn(Threads) -> Report + Send + Sync + 'static) -> Vec<Report> {
     let f = Arc::new(f);
     let start = |end| {
@@ -72,7 +72,7 @@ fn threads_end_as_they_should() {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// What is around the faults is not caught.
+    /// Without a fault, the wrapper itself passes.
     None,
     WrongSum,
     OtherBitsOnOneRank,
@@ -288,7 +288,7 @@ enum Loss {
     ShrinksToAll,
 }
 
-/// Does not end as it should.
+/// A communicator that handles a lost rank wrongly.
 #[derive(Debug)]
 struct Lossy {
     inner: Threads,

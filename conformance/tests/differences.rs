@@ -1,4 +1,4 @@
-//! docs/differences.md tells of every difference from PyTorch at the edges.
+//! docs/differences.md lists every difference from PyTorch in edge cases.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use polygrad_tensor::{Device, Result};
 
 #[test]
 fn the_page_has_the_ops_that_differ_at_the_edges() -> Result<()> {
-    // Asked for when it runs, since checkouts may share a build folder.
+    // Read at run time, since checkouts may share a build folder.
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs tests");
     let here = Path::new(&here);
     let device = Device::<polygrad_cpu::Cpu>::default().into_any();

@@ -1,4 +1,4 @@
-//! The drivers of this repository, held to the suite for drivers; and the suite held to finding what is wrong.
+//! Runs the suite for drivers on the drivers of this repository, and tests that the suite detects faults.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn cpu(kernels: Kernels) -> impl Fn() -> Result<Box<dyn ComputeBackend>> + Send 
     move || Ok(Box::new(CpuDriver::new(CpuDevice::new(2, kernels)?)))
 }
 
-/// Changes the last element that each call of a name writes.
+/// Changes the last element written by each call with this name.
 struct Breaks(&'static str);
 
 impl DriverHooks for Breaks {
@@ -37,7 +37,7 @@ impl DriverHooks for Breaks {
     }
 }
 
-/// Each method, and cases that must notice when it is wrong.
+/// Each method, and cases that must detect a fault in it.
 const BREAKABLE: [(&str, &str); 30] = [
     ("copy_htod", "copy: interior"),
     ("copy_dtod", "copy_dtod: overlapping"),
@@ -83,7 +83,7 @@ fn noticed(method: &'static str, cases: &str) -> std::result::Result<(), Failed>
     };
     let report = run_driver(&make, &options)?;
     let [pass, fail, lacks] = report.counts();
-    // Pointers that are refused, and cases of no elements, have nothing to be wrong in.
+    // Cases with rejected pointers or without elements cannot detect it.
     if lacks > 0 || fail <= pass {
         return Err(format!(
             "{method} is wrong, and {pass} of {} cases pass\n{report}",
@@ -94,7 +94,7 @@ fn noticed(method: &'static str, cases: &str) -> std::result::Result<(), Failed>
     Ok(())
 }
 
-/// A device that goes away fails every case, and none panics.
+/// A lost device fails every case, and no case panics.
 fn lost() -> std::result::Result<(), Failed> {
     let options = DriverOptions {
         case: Some("gemm f32".to_owned()),

@@ -1,4 +1,4 @@
-//! The suite finds faults: a backend that computes one op wrong fails, whichever op it is.
+//! The suite detects faults: a backend that computes any single op wrong fails.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use polygrad_conformance::{Call, Hooks, Options, Outcome, Wrapped, cases, reference};
 use polygrad_core::{AnyTensor, BinaryOp, DType, HostTensor, Result, UnaryOp};
 
-/// Changes every result of ops of one name.
+/// Changes every result of the ops with one name.
 #[derive(Default)]
 struct Faulty {
     broken: Mutex<Option<(String, Fault)>>,
@@ -31,10 +31,10 @@ fn disturbed(x: &AnyTensor, fault: Fault) -> Result<AnyTensor> {
     x.backend().from_host(changed, &x.backend().device(x)?)
 }
 
-/// The last element is another one.
+/// Replaces the last element.
 fn last(values: &mut [f64]) {
     if let Some(last) = values.last_mut() {
-        // At least 0.5 away, in every dtype.
+        // Differs by at least 0.5, in every dtype.
         *last = if *last > 0.5 || !last.is_finite() {
             0.0
         } else {
@@ -65,7 +65,7 @@ fn every_op_that_is_wrong_is_found() {
         assert!(run(op, None).iter().all(passes), "{op} is right, and fails");
         let outcomes = run(op, Some(last));
         let found = outcomes.iter().filter(|outcome| !passes(outcome)).count();
-        // Cases of no elements have nothing to be wrong in.
+        // Cases without elements cannot detect it.
         assert!(
             found * 2 > outcomes.len(),
             "{op} is wrong, and {found} of {} cases notice",
@@ -80,7 +80,7 @@ fn every_op_that_is_wrong_is_found() {
         for dtype in floats {
             let of_dtype: Vec<_> = outcomes.iter().filter(|(tested, _)| tested.name() == dtype).collect();
             let found = of_dtype.iter().filter(|outcome| !passes(outcome)).count();
-            // What most comparisons give is false, and so 0.
+            // Most comparisons return false, which is 0.
             assert!(
                 found > 0,
                 "{op} is 0 in {dtype}, and {found} of {} cases notice",

@@ -1,5 +1,5 @@
-//! A device that fails, at whichever call of whatever training does: every layer reports it, none panics, nothing
-//! leaks, and nothing is left half done but what the docs say.
+//! A device that fails at any call of a training: every layer reports it, nothing panics or leaks, and nothing is left
+//! half done except as documented.
 
 mod steps;
 mod sweep;
@@ -75,7 +75,7 @@ fn metrics_and_synchronize_report_it() {
         expect(&|| loss.to_vec::<f32>().map(drop), "to_host");
         expect(&|| faults.device().synchronize(), "synchronize");
     }
-    // Printing cannot fail: it says what is wrong in the place of the values.
+    // Printing cannot fail: it prints the fault instead of the values.
     faults.arm(1, Fault::DeviceLost);
     let text = loss.to_string();
     assert!(

@@ -1,4 +1,4 @@
-//! Training steps: every layer reports the fault, and the step after it goes well.
+//! Training steps: every layer reports the fault, and the step after it succeeds.
 
 use polygrad_conformance::{Fault, Faults};
 use polygrad_cpu::Cpu;
@@ -8,7 +8,7 @@ use polygrad_tensor::{Backend, Device, manual_seed};
 use crate::sweep::check;
 use crate::training::*;
 
-/// A training step with each fault at each of its calls, after `warm` steps that went well.
+/// A training step with each fault at each of its calls, after `warm` successful steps.
 fn fails_well<B: Backend>(device: &Device<B>, has_values: bool, make: Build, warm: usize) {
     let ready = || {
         let faults = Faults::over(device);
@@ -63,8 +63,8 @@ fn fails_well<B: Backend>(device: &Device<B>, has_values: bool, make: Build, war
         };
 
         faults.disarm();
-        // Parameters before the one that is named have taken the step; that and the others, and their
-        // state, are untouched.
+        // Parameters before the named one have been updated; that one and the later ones, and their state, are
+        // unchanged.
         if let (Some(before), Some(after)) = (&before, &after) {
             let now = training.values();
             for (i, name) in names.iter().enumerate() {
@@ -86,7 +86,7 @@ fn fails_well<B: Backend>(device: &Device<B>, has_values: bool, make: Build, war
         assert_eq!(faults.live_tensors(), 0, "{case}: leaks");
     }
 
-    // There is no call behind the last.
+    // There is no call after the last.
     let (faults, mut training) = ready();
     faults.arm(calls + 1, Fault::DeviceLost);
     training.step().unwrap();

@@ -3,17 +3,18 @@
 use polygrad_conformance::{Fault, Faults};
 use polygrad_tensor::{Backend, Device, Error, Result, is_grad_enabled};
 
-/// What every error of a failing device says.
+/// Checks the properties that every error of a failing device has.
 pub(crate) fn check(error: &Error, faults: &Faults, fault: Fault, case: &str) {
     let op = faults.struck().unwrap_or_else(|| panic!("{case}: {error}"));
     assert_eq!(error.kind(), fault.kind(), "{case}: {error}");
     assert!(error.to_string().contains(op), "{case}: {error} does not name {op}");
-    // The device itself names no op but in its message.
+    // The device itself names the op only in its message.
     assert!(error.op().is_some(), "{case}: {error} has no op");
     assert!(is_grad_enabled(), "{case}");
 }
 
-/// Runs something with each fault at each of its calls: it reports it, and leaves nothing. `prepare` is not disturbed.
+/// Runs `f` with each fault at each of its calls: it must report the fault and leave nothing behind. `prepare` runs
+/// without faults.
 pub(crate) fn every_call<B: Backend, T>(
     device: &Device<B>,
     prepare: impl Fn(&Device) -> T,

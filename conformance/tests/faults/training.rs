@@ -1,4 +1,4 @@
-//! What is trained on the device that fails.
+//! The trainings on the failing device.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,21 +18,21 @@ pub(crate) enum Phase {
     Step,
 }
 
-/// All that a training step needs.
+/// Everything that a training step needs.
 pub(crate) struct Training {
     pub(crate) model: Sequential,
     pub(crate) optimizer: Box<dyn Optimizer>,
     pub(crate) input: Tensor,
     pub(crate) target: Tensor,
     loss: fn(&Tensor, &Tensor) -> Result<Tensor>,
-    /// Clips by the norm of all gradients, which needs values, rather than each by itself.
+    /// Clips by the norm of all gradients, which reads values, instead of clipping each gradient separately.
     pub(crate) by_norm: bool,
     pub(crate) phase: Cell<Phase>,
 }
 
 impl Training {
     pub(crate) fn step(&mut self) -> Result<()> {
-        // The same dropout each time.
+        // Gives the same dropout each time.
         manual_seed(7);
         self.phase.set(Phase::Forward);
         let output = self.model.forward(&self.input)?;
@@ -57,7 +57,7 @@ impl Training {
             .collect()
     }
 
-    /// The bytes of each parameter and of what the optimizer remembers about it.
+    /// The bytes of each parameter and of its optimizer state.
     pub(crate) fn values(&self) -> BTreeMap<String, Vec<Vec<u8>>> {
         let state = self.optimizer.state_dict().unwrap();
         let of_one = |(name, param): (String, Param)| {
@@ -112,7 +112,7 @@ pub(crate) fn mlp(device: &Device) -> Result<Training> {
     training(device, model, optimizer, Tensor::randn([5, 6], device)?, 3)
 }
 
-/// An optimizer that is many ops to the device, rather than one.
+/// An optimizer that takes many ops on the device instead of one.
 pub(crate) fn mlp_with_rmsprop(device: &Device) -> Result<Training> {
     let model = mlp_layers(device)?;
     let config = RMSpropConfig::new(0.01).momentum(0.9).weight_decay(0.1).centered(true);
@@ -123,7 +123,7 @@ pub(crate) fn mlp_with_rmsprop(device: &Device) -> Result<Training> {
     Ok(out)
 }
 
-/// A group of parameters for each layer.
+/// One group of parameters for each layer.
 pub(crate) fn mlp_with_lamb(device: &Device) -> Result<Training> {
     let model = mlp_layers(device)?;
     let params = model.parameters();
@@ -138,7 +138,7 @@ pub(crate) fn mlp_with_lion(device: &Device) -> Result<Training> {
     training(device, model, optimizer, Tensor::randn([5, 6], device)?, 3)
 }
 
-/// Matrices alone, one of which is taller than it is wide.
+/// Only matrices, one of which is taller than wide.
 pub(crate) fn mlp_with_muon(device: &Device) -> Result<Training> {
     let model = Sequential::new()
         .push(LinearConfig::new(6, 8).bias(false).build(device)?)

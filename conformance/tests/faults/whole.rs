@@ -1,4 +1,4 @@
-//! What changes more than one thing changes all of them or none.
+//! Operations that change several things change all of them or none.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ fn a_model_moves_to_a_device_as_a_whole() {
         },
     );
 
-    // A step after the move is the step that it would have been without, and takes the optimizer's state along.
+    // A step after the move equals the step without it, including the optimizer's state.
     undisturbed.step().unwrap();
     let faults = Faults::over(&Device::<Cpu>::default());
     let mut moved = ready(&faults.device());
@@ -94,7 +94,7 @@ fn a_model_moves_to_a_device_as_a_whole() {
 
 #[test]
 fn a_moving_average_moves_as_a_whole_and_gives_the_model_back() {
-    // In bf16, so that the average is converted on its way into the model.
+    // In bf16, so that the average is converted when it is copied to the model.
     let ready = |device: &Device| {
         manual_seed(3);
         let training = cnn(device).unwrap();
