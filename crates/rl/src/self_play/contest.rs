@@ -190,11 +190,11 @@ impl Walk<'_> {
                 )?;
                 action.to_vec()
             }
-            // Its answer says by the way whether the game is one that can be searched.
             (false, Scripted::Random) => {
                 let actions = (0..part(mover).len()).filter(|action| part(mover)[*action]);
                 actions.map(|action| action as f32).collect()
             }
+            // Fails if the game cannot be searched.
             (false, script) => self.search.best(game, script.depth())?,
         };
         for action in moves {
