@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# candle's LayerNorm: a tensor that lies in memory as it is gets through it without a gradient, and nothing says so.
+# candle's LayerNorm: for a contiguous input, `backward` gives no gradients and no error.
 #
-# Guess, written down first: candle_nn::LayerNorm is a layer to train with, so `backward` gives gradients of its weight, its
-# bias and its input, as for candle_nn::Linear; where an op had no gradient, `backward` would fail.
+# Guess, written down first: candle_nn::LayerNorm is a layer to train with, so `backward` gives gradients of its weight,
+# its bias and its input, as for candle_nn::Linear. If an op had no gradient, `backward` would fail.
 #
-# Seen on 2026-11-29 with candle-core and candle-nn 0.11.1 (CPU, x86-64, Rust 1.95): for a contiguous input there is a
-# gradient of none of the three, and `backward` succeeds. The same numbers seen through a transposed view have all three:
-# that input takes the layer's other code. RmsNorm does the same.
+# Seen on 2026-11-29 with candle-core and candle-nn 0.11.1 (CPU, x86-64, Rust 1.95): for a contiguous input, none of the
+# three has a gradient, and `backward` succeeds. With the same numbers as a transposed view, all three have one: that
+# input takes the layer's other code path. RmsNorm behaves the same way.
 #
-# Source: candle-nn's layer_norm.rs and ops.rs, where contiguous inputs go to `apply_op3_no_bwd`; the fused op is made for
-# inference. candle's guide to training names no layer that cannot be trained.
+# Source: candle-nn's layer_norm.rs and ops.rs, which pass contiguous inputs to `apply_op3_no_bwd`; the fused op is
+# meant for inference. candle's guide to training names no layer that cannot be trained.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

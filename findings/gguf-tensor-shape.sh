@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# gguf's reader: a tensor's `shape` is that of its `data` turned round, and of a quantized one fits it in no order.
+# gguf's reader: a tensor's `shape` is its `data`'s shape reversed; for a quantized tensor it fits `data` in neither
+# order.
 #
-# Guess, written down first: `ReaderTensor.shape` is the shape that was written, that of `data`, or for quantized blocks the
-# logical shape in the same order of axes.
+# Guess, written down first: `ReaderTensor.shape` is the shape that was written, which is that of `data`, or for
+# quantized blocks the logical shape in the same order of axes.
 #
 # Seen on 2026-11-29 with gguf 0.17.1 (numpy 2.4.6, Python 3.11): an array of 3 rows and 64 columns is read with `shape`
 # [64 3] and data of (3, 64). As Q4_0 it has `shape` [64 3] and data of (3, 36): bytes, 18 for a block of 32. So
-# `data.reshape(shape)` is accepted for floats and scrambles every weight that is not square, in silence.
+# `data.reshape(shape)` succeeds for floats and silently scrambles every weight that is not square.
 #
-# Source: the file has extents with the fastest first (ggml's ne); gguf-py's reader keeps them in `shape` and turns them
-# round for `data`. Its README says of neither.
+# Source: the file stores extents with the fastest-varying axis first (ggml's ne). gguf-py's reader keeps this order in
+# `shape` and reverses it for `data`. Its README mentions neither.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

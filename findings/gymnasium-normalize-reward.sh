@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Gymnasium's NormalizeReward: the return that it keeps goes on into the next episode where a time limit ended the last.
+# Gymnasium's NormalizeReward: its running return continues into the next episode if a time limit ended the last one.
 #
-# Guess, written down first: the wrapper scales rewards by the deviation of discounted returns; a return belongs to an
-# episode, so it begins anew with each reset, whether the last episode was terminated or truncated.
+# Guess, written down first: the wrapper scales rewards by the deviation of discounted returns. A return belongs to one
+# episode, so it restarts with each reset, whether the last episode was terminated or truncated.
 #
-# Seen on 2026-11-29 with gymnasium 1.2.2 (numpy 2.4.6, Python 3.11): with a reward of 1 a step, gamma 0.9 and a limit of
-# three steps, the returns are 1, 1.9, 2.71 and then, after reset, 3.439 in place of 1; they come up to 10, which no episode
-# of three steps can have. Where an episode is terminated, they begin anew, but a step early: its last reward is the first of
-# the next return (1, 1.9, 1, 1.9, 2.71, 1, …).
+# Seen on 2026-11-29 with gymnasium 1.2.2 (numpy 2.4.6, Python 3.11): with a reward of 1 a step, gamma 0.9 and a limit
+# of three steps, the returns are 1, 1.9, 2.71 and then, after reset, 3.439 instead of 1. They approach 10, which no
+# episode of three steps can reach. If an episode is terminated, the return restarts, but a step early: the episode's
+# last reward is the first of the next return (1, 1.9, 1, 1.9, 2.71, 1, …).
 #
-# Source: NormalizeReward.step multiplies what it keeps by `1 - terminated`, and reset leaves it; its page speaks of an
-# exponential moving average with a fixed variance, and not of episodes.
+# Source: NormalizeReward.step multiplies the running return by `1 - terminated`, and reset does not change it. Its page
+# describes an exponential moving average with a fixed variance, and does not mention episodes.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

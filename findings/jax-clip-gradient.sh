@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The gradient of jax.numpy.clip at its bounds is a half; that of jax.nn.hard_tanh, which clips to -1 and 1, is 0 or 1.
 #
-# Guess, written down first: a number that lies on a bound is not changed by clip, so its gradient is 1, as torch.clamp has
-# it; and functions of one library that compute the same values have the same gradients.
+# Guess, written down first: clip does not change a number that lies on a bound, so its gradient is 1, as in
+# torch.clamp. Functions of one library that compute the same values have the same gradients.
 #
-# Seen on 2026-11-29 with jax 0.10.2 (CPU, Python 3.11): 0.5 at both bounds of jnp.clip, since it is the larger and the
-# smaller of two numbers, and equal numbers share the gradient; at -1 and 1 hard_tanh has 1, and at 6 relu6 has 0. So
+# Seen on 2026-11-29 with jax 0.10.2 (CPU, Python 3.11): jnp.clip has 0.5 at both bounds, since it takes a maximum and a
+# minimum of two numbers, and equal numbers share the gradient. At -1 and 1 hard_tanh has 1, and at 6 relu6 has 0. So
 # numbers that an earlier step clipped to the bound learn at half the rate.
 #
-# Source: jax.numpy.clip's page says that it is equivalent to minimum(a_max, maximum(a, a_min)), and nothing of gradients.
+# Source: jax.numpy.clip's page says that it is equivalent to minimum(a_max, maximum(a, a_min)), and does not mention
+# gradients.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

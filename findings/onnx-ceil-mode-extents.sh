@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Pools with ceil_mode: the extent that onnx infers and ONNX Runtime declares is not that of the tensor that its kernel gives.
+# Pools with ceil_mode: onnx infers, and ONNX Runtime declares, another extent than the tensor that the kernel computes.
 #
-# Guess, written down first: with ceil_mode a last window that would begin behind the data is left out, as in PyTorch and as
-# ONNX's documentation has said since opset 19; so 4 elements, a kernel of 1 and a stride of 2 give 2 windows, inferred and computed.
+# Guess, written down first: with ceil_mode, a last window that would begin beyond the data is left out, as in PyTorch
+# and as ONNX's documentation has said since opset 19. So 4 elements, a kernel of 1 and a stride of 2 give 2 windows,
+# both inferred and computed.
 #
-# Seen on 2026-11-27 with onnx 1.23.2 and ONNX Runtime 1.32.0 (CPU, x86-64, Python 3.11), for MaxPool and AveragePool of opset 21:
-# shape inference says 3, and so does the session's declared output; the run gives 2, and so does onnx's reference evaluator.
+# Seen on 2026-11-27 with onnx 1.23.2 and ONNX Runtime 1.32.0 (CPU, x86-64, Python 3.11), for MaxPool and AveragePool of
+# opset 21: shape inference says 3, and so does the session's declared output. The run gives 2, and so does onnx's
+# reference evaluator.
 #
 # Source: ONNX's operator documentation, MaxPool-22, `ceil_mode`; onnx's shape inference and reference evaluator.
 set -euo pipefail

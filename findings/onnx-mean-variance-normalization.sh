@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# The function that ONNX defines MeanVarianceNormalization by loses all digits where the mean is large; ONNX Runtime's
-# own kernel keeps them, and gives NaN where the function gives 0.
+# The function by which ONNX defines MeanVarianceNormalization loses all digits if the mean is large. ONNX Runtime's own
+# kernel keeps them, and gives NaN where the function gives 0.
 #
-# Guess, written down first: both give (x - mean) / std to float's rounding, for any mean; and since the function adds
-# 1e-9 to the deviation, a channel whose numbers are all the same becomes 0 in both.
+# Guess, written down first: both give (x - mean) / std to float's rounding, for any mean. Since the function adds 1e-9
+# to the deviation, a channel of equal numbers becomes 0 in both.
 #
-# Seen on 2026-11-29 with onnx 1.23.2 and onnxruntime 1.32.0 (CPU, Python 3.11): eight numbers from -1 to 1 come out
-# right to 1e-4 in both. With 1000 added, the reference evaluator, which runs the function, is 0.11 off; with 4096, it
-# gives -1e9 to 1e9, for the variance is E(x²) - (E x)², which is 0 in float. ONNX Runtime stays within 1e-4. Numbers
-# that are all the same, 0 or 3, are 0 by the function and NaN by ONNX Runtime, which adds nothing to the deviation.
-# So a runtime that expands the function fails where one with a kernel does not, and the other way round.
+# Seen on 2026-11-29 with onnx 1.23.2 and onnxruntime 1.32.0 (CPU, Python 3.11): for eight numbers from -1 to 1, both
+# are right to 1e-4. With 1000 added, the reference evaluator, which runs the function, is 0.11 off. With 4096 added, it
+# gives -1e9 to 1e9, since the variance is E(x²) - (E x)², which is 0 in float. ONNX Runtime stays within 1e-4. If all
+# numbers are equal, 0 or 3, the function gives 0 and ONNX Runtime gives NaN, since it adds nothing to the deviation. So
+# a runtime that expands the function fails where one with a kernel does not, and the other way round.
 #
-# Source: https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html, whose text has neither the epsilon nor
-# the way in which the variance is found; `onnx.defs.get_schema("MeanVarianceNormalization", 13).function_body` has both.
+# Source: https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html, whose text states neither the epsilon nor
+# how the variance is computed; `onnx.defs.get_schema("MeanVarianceNormalization", 13).function_body` has both.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

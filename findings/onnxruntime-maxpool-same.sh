@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# MaxPool with auto_pad SAME and a stride longer than its kernel: ONNX Runtime refuses when it runs what AveragePool does.
+# MaxPool with auto_pad SAME and a stride longer than its kernel: ONNX Runtime refuses it, but runs AveragePool.
 #
-# Guess, written down first: SAME gives ceil(extent / stride) windows whatever the kernel, so a kernel of 1 with a stride of 2
-# takes every second element and pads nothing, as ONNX says: the padding is what is missing, and nothing is missing here.
+# Guess, written down first: SAME gives ceil(extent / stride) windows for any kernel, so a kernel of 1 with a stride of
+# 2 takes every second element and pads nothing. As ONNX defines it, the padding is what is missing, and nothing is
+# missing here.
 #
-# Seen on 2026-11-27 with ONNX Runtime 1.32.0 (CPU, x86-64, Python 3.11) and onnx 1.23.2: onnx infers [1, 1, 2] for both ops.
-# AveragePool gives [0, 2]. MaxPool loads, and ends its run with "padding values must be non-negative": it computes the padding
-# that is missing as -1 and does not bound it.
+# Seen on 2026-11-27 with ONNX Runtime 1.32.0 (CPU, x86-64, Python 3.11) and onnx 1.23.2: onnx infers [1, 1, 2] for both
+# ops. AveragePool gives [0, 2]. MaxPool loads, but its run fails with "padding values must be non-negative": it
+# computes the missing padding as -1 and does not clamp it.
 #
 # Source: ONNX's operator documentation, MaxPool, `auto_pad`: the output's extent is ceil(input / stride).
 set -euo pipefail

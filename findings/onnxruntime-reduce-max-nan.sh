@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # ONNX Runtime's ReduceMax, ReduceMin and MaxPool lose NaN, which its Max, Min, Relu and Clip keep.
 #
-# Guess, written down first: a NaN among the elements makes the largest one NaN, as in NumPy, PyTorch and ONNX's own
-# reference evaluator, so that a model that broke says so at its end; and ArgMax then points to it.
+# Guess, written down first: a NaN among the elements makes the maximum NaN, as in NumPy, PyTorch and ONNX's own
+# reference evaluator, so that a broken model shows it in its result; and ArgMax then returns the NaN's position.
 #
-# Seen on 2026-11-29 with onnxruntime 1.32.0 and onnx 1.23.2 (CPU, Python 3.11), a vector with one NaN in the middle:
-# Max, Min, Relu and Clip give NaN; ReduceMax, ReduceMin, MaxPool and GlobalMaxPool give the largest or smallest number
-# that is none. ArgMax gives the place of the NaN for 8 numbers and another one for 2, 4 and 5. MaxPool of a NaN alone
-# is -3.4028235e38, which looks like a number. The reference evaluator gives NaN, and ArgMax's place of it, for all but
-# the pools: there it fills the padding with NaN and leaves out whatever is NaN, so that pools are not compared.
+# Seen on 2026-11-29 with onnxruntime 1.32.0 and onnx 1.23.2 (CPU, Python 3.11), for a vector with one NaN in the
+# middle: Max, Min, Relu and Clip give NaN; ReduceMax, ReduceMin, MaxPool and GlobalMaxPool give the largest or smallest
+# number that is not NaN. ArgMax gives the NaN's position for 8 numbers and another one for 2, 4 and 5. MaxPool of a
+# single NaN is -3.4028235e38, which looks like a number. The reference evaluator gives NaN, and its position from
+# ArgMax, for all except the pools: there it fills the padding with NaN and ignores every NaN, so pools are not
+# compared.
 #
-# Source: ONNX's operator pages say nothing of NaN for these; the reference evaluator takes NumPy's maximum and minimum.
+# Source: ONNX's operator pages do not mention NaN for these ops; the reference evaluator uses NumPy's maximum and
+# minimum.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

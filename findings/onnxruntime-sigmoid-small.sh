@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sigmoid of f32 in ONNX Runtime: what should be small is off by more than itself, and 0 from about -16 on.
+# ONNX Runtime's Sigmoid in f32: small results are off by more than their own size, and 0 from about -16 on.
 #
-# Guess, written down first: sigmoid is e^x / (1 + e^x) for negative x, which f32 holds down to -103, so a library gives it
-# to a few units of the last place (a relative error of 1e-6 at most), and its logarithm is x.
+# Guess, written down first: sigmoid is e^x / (1 + e^x) for negative x, which f32 represents down to -103. So a library
+# computes it to a few units of the last place (a relative error of 1e-6 at most), and its logarithm is x.
 #
-# Seen on 2026-11-28 with ONNX Runtime 1.32.0 (CPU, x86-64 with AVX-512, Python 3.11): relative errors of 2e-4 at -10, 6e-3 at
-# -12 and 0.5 at -16; 0 for some numbers from -15.9 on and for all from -18 on, so that Log(Sigmoid(x)) is minus infinity for
-# a score that a detector of text gives for most of a blank page (PP-OCR's heat map ends in this op). Larger inputs give
-# smaller results at a third of 200,000 steps from -18 to -8. The absolute error stays below 1.4e-7.
+# Seen on 2026-11-28 with ONNX Runtime 1.32.0 (CPU, x86-64 with AVX-512, Python 3.11): relative errors of 2e-4 at -10,
+# 6e-3 at -12 and 0.5 at -16; 0 for some numbers from -15.9 on and for all from -18 on. So Log(Sigmoid(x)) is minus
+# infinity for a score that a text detector gives for most of a blank page (PP-OCR's heat map ends in this op). Larger
+# inputs give smaller results at a third of 200,000 steps from -18 to -8. The absolute error stays below 1.4e-7.
 #
 # Source: the definition of the op, y = 1 / (1 + exp(-x)), in ONNX's operator documentation.
 set -euo pipefail

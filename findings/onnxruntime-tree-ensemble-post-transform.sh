@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# TreeEnsemble (ai.onnx.ml 5), post_transform 1 and 2: ONNX Runtime takes each for the other; ONNX's own evaluator, neither.
+# TreeEnsemble (ai.onnx.ml 5), post_transform 1 and 2: ONNX Runtime swaps the two; ONNX's own evaluator applies neither.
 #
-# Guess, written down first: 1 is SOFTMAX and 2 is LOGISTIC, as the op's documentation numbers them, so that scores of 1 and 2
-# become 0.2689 and 0.7311 for 1, 0.7311 and 0.8808 for 2, in every runtime.
+# Guess, written down first: 1 is SOFTMAX and 2 is LOGISTIC, as the op's documentation numbers them. So in every runtime
+# scores of 1 and 2 become 0.2689 and 0.7311 for 1, and 0.7311 and 0.8808 for 2.
 #
-# Seen on 2026-11-28 with ONNX Runtime 1.32.0 (CPU, x86-64, Python 3.11) and onnx 1.23.2: ONNX Runtime gives 0.7311 and 0.8808
-# for 1, and 0.2689 and 0.7311 for 2. onnx.reference gives 1 and 2 for both: it applies no transform. A file that was checked
-# with the older TreeEnsembleClassifier, where the transform is a word, gives other scores once it is converted.
+# Seen on 2026-11-28 with ONNX Runtime 1.32.0 (CPU, x86-64, Python 3.11) and onnx 1.23.2: ONNX Runtime gives 0.7311 and
+# 0.8808 for 1, and 0.2689 and 0.7311 for 2. onnx.reference gives 1 and 2 for both: it applies no transform. A file that
+# was checked with the older TreeEnsembleClassifier, where the transform is a word, gives other scores once it is
+# converted.
 #
 # Source: the description of the attribute in ONNX's schema, which the script reads.
 set -euo pipefail

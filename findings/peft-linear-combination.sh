@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # PEFT's add_weighted_adapter with "linear" does not add the adapters' changes of a weight.
 #
-# Guess, written down first: the linear combination of two LoRA adapters, with weights 0.5 and 0.5, changes the model's
-# weight by half of what the first changes it and half of what the second does; with 1 and 1 by their sum.
+# Guess, written down first: the linear combination of two LoRA adapters with weights 0.5 and 0.5 changes the model's
+# weight by half the first adapter's change plus half the second's; with 1 and 1, by their sum.
 #
-# Seen on 2026-11-29 with peft 0.21.0 and torch 2.15.0 (CPU, Python 3.11): A and B are summed each by itself, with the
-# roots of the weights, so that the product also has B of one adapter times A of the other. For random adapters that is as
-# large as the sum itself: it is off by 80 to 102 % of it. "cat" and "svd" (of a rank that suffices) give the sum, to
-# rounding; so does "linear" for one adapter, or weights 1 and 0.
+# Seen on 2026-11-29 with peft 0.21.0 and torch 2.15.0 (CPU, Python 3.11): A and B are summed separately, scaled by the
+# roots of the weights, so the product also contains B of one adapter times A of the other. For random adapters these
+# terms are as large as the sum itself: the result is off by 80 to 102 % of it. "cat" and "svd" (of a sufficient rank)
+# give the sum, to rounding; so does "linear" for one adapter, or with weights 1 and 0.
 #
-# Source: the text of add_weighted_adapter (peft.tuners.lora.model) says that adapters are merged with the weights given,
-# and that ranks have to be equal; not that parts are summed.
+# Source: the documentation of add_weighted_adapter (peft.tuners.lora.model) says that adapters are merged with the
+# given weights, and that ranks have to be equal; it does not say that A and B are summed separately.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

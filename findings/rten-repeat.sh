@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# RTen: Unsqueeze, Expand and Reshape that repeat a vector as a whole give each element twice.
+# RTen: Unsqueeze, Expand and Reshape that repeat a whole vector instead repeat each element.
 #
-# Guess, written down first: [1, 2] to [1, 1, 2] to [1, 2, 2] to [4] is [1, 2, 1, 2], whatever a runtime fuses, since it fuses only
-# what keeps results; the axis that is new says whether elements or the whole are repeated.
+# Guess, written down first: [1, 2] to [1, 1, 2] to [1, 2, 2] to [4] is [1, 2, 1, 2], whatever a runtime fuses, since
+# fusions keep results. The position of the new axis determines whether elements or the whole vector are repeated.
 #
-# Seen on 2026-11-27 with RTen 0.27.0 (CPU, x86-64, default options but for all ops): [1, 1, 2, 2], without an error. onnx's reference
-# evaluator gives [1, 2, 1, 2]. With Reshape in place of Unsqueeze RTen does, too.
+# Seen on 2026-11-27 with RTen 0.27.0 (CPU, x86-64, default options except that all ops are included): [1, 1, 2, 2],
+# without an error. onnx's reference evaluator gives [1, 2, 1, 2]. So does RTen with Reshape in place of Unsqueeze.
 #
-# Source: src/optimize/fusions.rs of RTen, RepeatInterleaveFusion: it compares the extents of the first operand and of the result,
-# and does not look at which axis is new. This is how attention with grouped heads is written, where the guess would be right.
+# Source: src/optimize/fusions.rs of RTen, RepeatInterleaveFusion: it compares the extents of the first operand and of
+# the result, and does not check which axis is new. Attention with grouped heads is written this way, and there the
+# assumption would be right.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

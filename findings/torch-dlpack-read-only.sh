@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# torch.from_dlpack takes memory that its owner says is read-only, and writes to it without a warning.
+# torch.from_dlpack accepts memory that its owner marks as read-only, and writes to it without a warning.
 #
 # Guess, written down first: since DLPack 1.0 a capsule says whether its memory may be written. NumPy respects that:
 # np.from_dlpack of a JAX array cannot be written. torch.from_dlpack of a JAX array, or of a NumPy array that is not
 # writeable, then fails, copies, or at least warns, as torch.from_numpy does.
 #
 # Seen on 2026-11-29 with torch 2.15.0, jax 0.10.2, numpy 2.4.6 (CPU, Python 3.11): no error and no warning. Writing to
-# the tensor changes the JAX array, which is immutable: its sum is another one afterwards, while a compiled function that
-# used the array as a constant goes on with the old numbers. The read-only NumPy array is changed, too.
+# the tensor changes the JAX array, which is immutable: its sum is different afterwards, while a compiled function that
+# used the array as a constant keeps using the old numbers. The read-only NumPy array is changed, too.
 #
-# Source: the DLPack specification's C API (DLPACK_FLAG_BITMASK_READ_ONLY); PyTorch's page on torch.from_dlpack says that
-# the tensor shares memory, and nothing of memory that is read-only.
+# Source: the DLPack specification's C API (DLPACK_FLAG_BITMASK_READ_ONLY). PyTorch's page on torch.from_dlpack says
+# that the tensor shares memory, and does not mention read-only memory.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
