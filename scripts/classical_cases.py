@@ -34,7 +34,7 @@ def models(cases):
         cases.keep("sklearn_" + name, proto, [rows], cases.NEAR)
 
     warnings.filterwarnings("ignore")
-    # What scikit-learn draws comes from here.
+    # scikit-learn draws its random numbers from here.
     np.random.seed(0)
     add("LinearRegression", linear_model.LinearRegression(), target)
     add("LinearRegression_two", linear_model.LinearRegression(), both)
@@ -144,7 +144,7 @@ def nodes(cases):
     coefficients = [0.3, -0.2, 0.7, 1.0, 0.1, -0.4, 0.2, 0.9, -0.8]
     for name in ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"]:
         extra = {"post_transform": name}
-        # What ONNX Runtime makes of one score, or of those outside of 0 to 1, is no number.
+        # With PROBIT, ONNX Runtime gives NaN for a single score, and for scores outside of 0 to 1.
         if name != "PROBIT":
             node(f"LinearRegressor_{name}", "LinearRegressor", [y], coefficients=coefficients, targets=3,
                  intercepts=[0.1, 0.2, -0.3], **extra)

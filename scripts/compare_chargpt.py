@@ -5,8 +5,9 @@
     pip install torch transformers safetensors numpy
     python3 scripts/compare_chargpt.py chargpt-0 chargpt-1 chargpt-2
 
-For each run: the validation loss and the characters per second here and there, the latter of training alone; then the characters per second of
-greedy generation with a cache, one text at a time, with the weights of the last run; here a process that loads the model is timed as a whole.
+Prints for each run the validation loss and the characters per second of training, of Polygrad and of PyTorch. Then
+prints the characters per second of greedy generation with a cache, one text at a time, with the weights of the last
+run. For Polygrad this is the time of a whole process, including loading the model.
 """
 
 import csv
@@ -46,7 +47,7 @@ def below(bits, bound):
 
 
 def windows(seed, epoch, count, bound):
-    """Where the sequences of an epoch begin: as crates/data/src/rng.rs draws them for each example."""
+    """Start positions of an epoch's sequences, drawn for each example as in crates/data/src/rng.rs."""
     counter = 1 << 63 | epoch << 33
     keys = philox(seed, np.arange(count, dtype=np.uint64) + np.uint64(counter + (1 << 32)))
     return [below(bits, bound) for bits in philox(keys, np.zeros(count, np.uint64))]
@@ -69,7 +70,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2, begun as GPT-2 is begun."""
+    """GPT-2, with GPT-2's initialization."""
 
     def __init__(self, settings):
         super().__init__()
@@ -93,7 +94,7 @@ class Gpt(nn.Module):
 
 
 def factor(step, steps):
-    """The schedule of crates/cli/src/chargpt."""
+    """The learning rate schedule of crates/cli/src/chargpt."""
     warm_up = steps // 20
     if step < warm_up:
         return 1 / 3 + (1 - 1 / 3) * step / warm_up
@@ -101,7 +102,7 @@ def factor(step, steps):
 
 
 def trained(settings, tokens):
-    """The validation loss at the end, and the seconds that its training took."""
+    """The final validation loss, and the seconds of training."""
     context, batch = settings["context"], settings["batch_size"]
     end = len(tokens) - len(tokens) // 10
     count = end // context
@@ -134,7 +135,7 @@ def trained(settings, tokens):
 
 
 def written_by_transformers(run, settings, prompt, count):
-    """Characters per second, and the text."""
+    """Returns characters per second, and the text."""
     from safetensors.torch import load_file
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -161,7 +162,7 @@ def written_by_transformers(run, settings, prompt, count):
 
 
 def written_here(run, threads, prompt, count):
-    """As above; the time is that of the whole process, which begins with loading the model."""
+    """As above; the time is that of the whole process, including loading the model."""
     program = HERE / "target/release/polygrad"
     line = [program, "generate", run, "--prompt", prompt, "--tokens", str(count), "--temperature", "0"]
     best = math.inf
@@ -178,7 +179,7 @@ def main():
     ratios = []
     for run in map(pathlib.Path, sys.argv[1:]):
         settings = json.loads((run / "config.json").read_text())
-        # The seconds in metrics.csv would count the evaluations in between.
+        # The seconds in metrics.csv include the evaluations in between.
         assert settings["epochs"] == 1, "give runs of one epoch"
         threads = settings["threads"] or torch.get_num_threads()
         torch.set_num_threads(threads)

@@ -4,15 +4,15 @@
 
 Writes crates/train/tests/data/ddp: `ddp.safetensors`, the initial weights and the data of each model, and
 `losses.json`, for 2 and 3 ranks the mean loss of the joined batch in each of 50 steps.
-crates/train/tests/all/ddp_values.rs starts from the same weights and data and has to find the same losses.
+crates/train/tests/all/ddp_values.rs starts from the same weights and data and must reproduce the losses.
 
-A step takes 4 examples for each rank, in order, the first part for rank 0; at the end of the data the rest is
-split as evenly as it goes (`lstm`), and each rank's loss counts by its examples. `gpt` adds up two such batches for
-a step and clips. PyTorch's SyncBatchNorm takes no tensors of the CPU: `cnn_sync` is what it is defined by, plain
-batch normalisation in one process on the joined batch.
+A step takes 4 examples for each rank, in order, the first part for rank 0; at the end of the data the rest is split as
+evenly as possible (`lstm`), and each rank's loss is weighted by its number of examples. `gpt` accumulates two such
+batches per step and clips gradients. PyTorch's SyncBatchNorm does not support CPU tensors, so `cnn_sync` uses its
+definition: plain batch normalisation in one process on the joined batch.
 
-Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11 on x86-64, one thread for each rank; any CPU build of
-PyTorch with Gloo runs it.
+Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11 on x86-64, one thread per rank; any CPU build of PyTorch
+with Gloo runs it.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ MODELS = {"mlp": mlp, "cnn": cnn, "cnn_sync": cnn, "gpt": Gpt, "lstm": Lstm}
 
 
 def data(name):
-    """Inputs and targets that can be learned, if not at once."""
+    """Inputs and targets that can be learned, but not within a few steps."""
     shape = {"mlp": [48, 16], "cnn": [48, 1, 8, 8], "cnn_sync": [48, 1, 8, 8], "gpt": [48, 9], "lstm": [29, 6, 3]}[name]
     if name == "gpt":
         tokens = (torch.arange(9) * torch.randint(1, 5, [48, 1]) + torch.randint(0, 16, [48, 1])) % 16
@@ -87,7 +87,7 @@ def data(name):
 
 
 def batches(x, y, joined):
-    """Joined batches without end."""
+    """An endless iterator of joined batches."""
     while True:
         for begin in range(0, len(x), joined):
             yield x[begin : begin + joined], y[begin : begin + joined]
@@ -98,7 +98,7 @@ def part(tensor, rank, ranks):
 
 
 def train(name, model, x, y, rank, ranks, joined):
-    """The mean loss of the joined batch in each step, by one rank of some."""
+    """The mean loss of the joined batch in each step, as trained by one of several ranks."""
     count = 2 if name == "gpt" else 1
     if name == "gpt":
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-2)
@@ -134,7 +134,7 @@ def run(rank, ranks, folder, sets, results):
         model = MODELS[name]()
         model.load_state_dict(state)
         if name == "cnn_sync":
-            # On one rank, and told to nobody.
+            # On one rank, without communication.
             losses = train(name, model, x, y, 0, 1, EACH * ranks) if rank == 0 else None
         else:
             losses = train(name, DistributedDataParallel(model), x, y, rank, ranks, EACH * ranks)

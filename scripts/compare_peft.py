@@ -1,5 +1,6 @@
-"""Loads the adapter of a `polygrad finetune` run with PEFT, strictly, and compares what the model says, of texts that it writes, classifies or makes
-vectors of, with what `polygrad merge` made of the run. Both are computed in f64, so that only the rounding of the merged weights counts.
+"""Loads the adapter of a `polygrad finetune` run with PEFT, strictly, and compares the model's outputs (generated text,
+classes or vectors) with those of the model that `polygrad merge` wrote. Both are computed in f64, so that they differ
+only by the rounding of the merged weights.
 
     pip install torch transformers==5.24.0 peft==0.21.2 safetensors
     polygrad merge RUN --out MERGED
@@ -23,7 +24,7 @@ def said(output):
 
 
 def kind(merged):
-    """The class for the merged folder, and what its base is built with."""
+    """The class for the merged folder, and the arguments for building its base model."""
     config = json.loads((merged / "config.json").read_text())
     if config["architectures"] == ["BertForSequenceClassification"]:
         return AutoModelForSequenceClassification, {"num_labels": len(config["id2label"])}
@@ -36,7 +37,7 @@ def main():
     base = json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"]
     auto, options = kind(merged)
     load = lambda: auto.from_pretrained(base, dtype=torch.float64, ignore_mismatched_sizes=True, **options).eval()
-    # Names and shapes one by one: from_pretrained alone says nothing of what it misses.
+    # Checks names and shapes one by one, since from_pretrained does not report missing tensors.
     tensors = load_file(adapter / "adapter_model.safetensors")
     wanted = get_peft_model_state_dict(get_peft_model(load(), PeftConfig.from_pretrained(adapter)))
     own = {name: value for name, value in wanted.items() if "base_layer" not in name}

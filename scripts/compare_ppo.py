@@ -1,13 +1,14 @@
-r"""Proximal policy optimization as CleanRL's ppo.py does it, with PyTorch and Gymnasium: what training takes, and what it comes to.
+r"""Measures the time and returns of proximal policy optimization as in CleanRL's ppo.py, with PyTorch and Gymnasium.
 
     pip install torch gymnasium
     python3 scripts/compare_ppo.py
     python3 scripts/compare_ppo.py --total 22528 --envs 8 --steps 256 --minibatches 32 --epochs 10 --learning-rate 3e-4 --fixed-rate \
         --entropy 0 --value 1 --no-value-clip
 
-The defaults are CleanRL's, but for the steps in all; the second command is what benches/peers/modurl trains, for as many steps. As in CleanRL
-a truncated episode counts as terminated, environments are made with Gymnasium's wrappers and stepped one after another, and actor and critic are
-two networks of 64 and 64 features. Nothing is logged. One thread, and one iteration before the clock starts.
+The defaults are CleanRL's, except the total number of steps. The second command trains what benches/peers/modurl
+trains, for as many steps. As in CleanRL a truncated episode counts as terminated, environments use Gymnasium's wrappers
+and are stepped one after another, and actor and critic are two networks of 64 and 64 features. Nothing is logged. It
+uses one thread, and runs one iteration before the clock starts.
 """
 
 import argparse
@@ -117,7 +118,7 @@ class Trainer:
         log_ratio = log_probs - rows["log_probs"]
         ratio = log_ratio.exp()
         with torch.no_grad():
-            # CleanRL's statistics, which take their time there, too.
+            # CleanRL computes these statistics too, so their time counts.
             ((ratio - 1) - log_ratio).mean(), ((ratio - 1).abs() > args.clip).float().mean().item()
         advantages = rows["advantages"]
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)

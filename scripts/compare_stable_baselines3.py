@@ -3,11 +3,11 @@
     cargo xtask wheel && cargo xtask setup pytorch
     python3 scripts/compare_stable_baselines3.py [--wheel target/wheels/polygrad-….whl] [--steps 200000] [--runs 2]
 
-Makes a virtual environment in a temporary folder with the packages below, each of one version, and PyTorch out of the
-cache folder where `setup pytorch` has put it (or --torch FOLDER); removes it at the end. Prints, as a table of
-Markdown, the CPU time of the process for 1000 steps of all environments together, and what share of it the
-environments take: the same number of steps with actions of chance. Both learn by PPO with CleanRL's settings,
-rollouts of 128 steps, 4 epochs of 4 minibatches, networks of 64 and 64, and PyTorch has one thread.
+Creates a virtual environment in a temporary folder with the packages below in fixed versions, and PyTorch from the
+cache folder of `setup pytorch` (or --torch FOLDER), and removes it at the end. Prints, as a table of Markdown, the CPU
+time of the process for 1000 steps of all environments together, and the environments' share of it, measured as the same
+number of steps with random actions. Both learn by PPO with CleanRL's settings, rollouts of 128 steps, 4 epochs of 4
+minibatches, networks of 64 and 64, and PyTorch has one thread.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import tempfile
 import time
 
 PACKAGES = ["gymnasium==1.4.0", "numpy==2.4.6", "cloudpickle==3.1.3", "pandas==3.1.1", "matplotlib==3.11.2"]
-# Without what it depends on, since that would be a PyTorch with CUDA.
+# Without its dependencies, since these include a PyTorch with CUDA.
 STABLE_BASELINES3 = "stable-baselines3==2.9.2"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NUM_STEPS, EPOCHS, MINIBATCHES = 128, 4, 4
@@ -81,13 +81,13 @@ def prepared(folder, wheel, torch):
     subprocess.run([*install, *PACKAGES, wheel], check=True)
     subprocess.run([*install, "--no-deps", STABLE_BASELINES3], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    # Behind the packages of the environment.
+    # After the packages of the environment.
     (site / "torch.pth").write_text(f"{torch}\n")
     return python
 
 
 def measured(python, what, kind, count, options):
-    """CPU milliseconds for 1000 steps, a mean of several runs in processes of their own."""
+    """CPU milliseconds for 1000 steps, the mean of several runs in separate processes."""
     order = json.dumps([what, kind, count, options.steps])
     command = [python, __file__, "--measure", order]
     run = lambda: subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd="/")

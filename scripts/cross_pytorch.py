@@ -1,10 +1,10 @@
-"""One half of `cargo xtask cross`: PyTorch's. See judges/ours/src/bin/crossing.rs.
+"""PyTorch's half of `cargo xtask cross`. See judges/ours/src/bin/crossing.rs.
 
     python3 scripts/cross_pytorch.py DIR
 
-Loads each state dict in DIR/polygrad into the class of PyTorch, torchvision or transformers that the model is named after, strictly and as it
-is, and compares outputs (to 1e-5) and gradients (to 1e-4) with Polygrad's. Then writes the same files, with random weights of its own, to
-DIR/pytorch.
+Loads each state dict in DIR/polygrad into the class of PyTorch, torchvision or transformers that the model is named
+after, strictly and as it is, and compares outputs (to 1e-5) and gradients (to 1e-4) with Polygrad's. Then writes the
+same files with new random weights to DIR/pytorch.
 
 Needs PyTorch 2.13, transformers 5, torchvision 0.29 and safetensors.
 """
@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForSequenceClassification, GPT2Config, 
 
 
 def models():
-    """(name, model, its call, shapes of its inputs or a number of tokens)"""
+    """(name, model, its call, the shapes of its inputs or a number of tokens)"""
     recurrent = {"num_layers": 2, "bidirectional": True, "batch_first": True}
     layer = {"dim_feedforward": 64, "dropout": 0.0, "activation": "gelu", "batch_first": True}
     drop = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
@@ -96,7 +96,7 @@ def main():
             inputs = [torch.randn(shape) for shape in shapes]
         else:
             inputs = [torch.randint(0, 101, shapes)]
-        # A tied weight stands under both its names, which safetensors wants to be two tensors.
+        # A tied weight is listed under both names, and safetensors requires two separate tensors.
         state = {key: value.clone() for key, value in model.state_dict().items()}
         save_file(state, folder / "pytorch" / f"{name}.safetensors")
         save_file(answers(model, call, inputs), folder / "pytorch" / f"{name}.answers.safetensors")

@@ -1,4 +1,5 @@
-"""Makes pairs of texts that belong together from this repository: the first sentence of a public function's documentation, and its signature.
+"""Makes pairs of matching texts from this repository: the first sentence of a public function's documentation, and its
+signature.
 
     python3 scripts/doc_pairs.py pairs.jsonl held-out.jsonl
 
@@ -28,7 +29,7 @@ def main():
     parts, seen = ([], []), set()
     for at, path in enumerate(files):
         for pair in pairs(path.read_text()):
-            # A sentence that stands twice has two answers.
+            # A sentence that occurs twice has two answers.
             if pair["anchor"] not in seen:
                 seen.add(pair["anchor"])
                 parts[at % 5 == 0].append(pair)

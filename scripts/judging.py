@@ -1,4 +1,4 @@
-"""What the judges in Python share: recorded tensors, how far results are from them, and the lines that tell of it."""
+"""Code shared by the Python judges: reads recorded tensors, compares results, and prints the differences."""
 
 import numpy as np
 import onnx
@@ -16,7 +16,7 @@ def tensors(folder, kind, round):
 
 
 def difference(expected, found):
-    """The largest one of all outputs, relative to the largest value of each."""
+    """The largest difference over all outputs, relative to each output's largest value."""
     if len(found) != len(expected):
         raise ValueError(f"{len(found)} outputs, not {len(expected)}")
     worst = 0.0
@@ -32,7 +32,7 @@ def difference(expected, found):
 
 
 def tell(model, file, judge, compute):
-    """Prints a line: the model, the file, the judge, and what `compute` gives, or `x` and why it gives nothing. Returns whether all is well."""
+    """Prints model, file, judge and `compute`'s result, or `x` and the error. Returns whether it is small enough."""
     try:
         worst = compute()
     except Exception as error:  # noqa: BLE001

@@ -1,13 +1,14 @@
-"""Kills processes of trainings that several of them share, at random moments, and looks at what becomes of the runs.
+"""Kills processes of trainings on several processes at random moments, and checks how the runs end.
 
     python3 scripts/kill_ranks.py gloo target/release/polygrad --kills 20
     python3 scripts/kill_ranks.py ulfm target/release/polygrad --kills 20 --mpirun mpirun
     python3 scripts/kill_ranks.py ulfm target/release/polygrad --kills 20 --mpirun mpirun --shard-optimizer
     python3 scripts/kill_ranks.py ulfm target/release/polygrad --kills 20 --mpirun mpirun --ppo
 
-gloo: torchrun starts all of them anew, and the model has to be, byte for byte, that of a run that nobody disturbed. torchrun comes with PyTorch.
-ulfm: Open MPI 5 is started with --with-ft ulfm, those who are left have to go on within 5 s, and to end the run.
-With --shard-optimizer the moments are spread, and with --ppo a policy learns in CartPole: both go back to the last checkpoint.
+gloo: torchrun restarts all processes, and the model must equal, byte for byte, that of an undisturbed run. torchrun
+comes with PyTorch. ulfm: Open MPI 5 is started with --with-ft ulfm, and the surviving processes must continue within 5
+s and finish the run. With --shard-optimizer the moments are sharded, and with --ppo a policy learns in CartPole: both
+return to the last checkpoint.
 """
 
 import argparse
@@ -24,15 +25,15 @@ import tempfile
 import threading
 import time
 
-# Those who are left have to go on within so many seconds.
+# The surviving processes must continue within this many seconds.
 WITHIN = 5.0
-# Environment steps of an iteration of three processes. One that would go beyond the end is not begun.
+# Environment steps in an iteration of three processes. An iteration that would exceed the total is not begun.
 ITERATION = 768
 HOUSES = pathlib.Path(__file__).parent.parent / "data/houses/houses.csv"
 
 
 def children(name):
-    """The processes that run the program, by their ranks in the environment."""
+    """The processes that run the program, by the ranks in their environment variables."""
     found = {}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -57,7 +58,7 @@ def launcher(args):
 
 
 def is_progress(line):
-    """Whether a line says how far training has come."""
+    """Whether a line reports training progress."""
     return ("epoch" in line or "step" in line) and "/" in line and "loss" in line
 
 
@@ -84,7 +85,7 @@ def start(args, program, out):
 
 
 def has_ended(args, out):
-    """Whether the checkpoint of a run is that of its end."""
+    """Whether a run's checkpoint is its final one."""
     with (out / "checkpoint.safetensors").open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     record = json.loads(header["__metadata__"]["polygrad"])["config"]
@@ -137,7 +138,7 @@ def main():
         begun = time.monotonic()
         process, lines, reader = start(args, program, out)
         if args.engine == "ulfm":
-            # MPI without one of its processes does not even start.
+            # MPI does not start without one of its processes.
             while process.poll() is None and not any(is_progress(line) for _, line in lines):
                 time.sleep(0.01)
             time.sleep(chance.uniform(0.0, last - first))
@@ -147,7 +148,7 @@ def main():
         killed = None
         if ranks:
             rank = chance.choice(sorted(ranks))
-            # It may have ended meanwhile.
+            # It may have exited meanwhile.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(ranks[rank], signal.SIGKILL)
                 killed = time.monotonic()

@@ -1,10 +1,10 @@
-"""Records updates of SAC and TD3, with which crates/rl compares its own in tests.
+"""Records updates of SAC and TD3, with which the tests of crates/rl compare their own.
 
     pip install torch safetensors stable-baselines3==2.9.2
     python3 scripts/make_actor_critic_values.py
 
-Writes crates/rl/tests/data/sac/CASE.safetensors and td3/CASE.safetensors, all in f64. Weights, transitions and noise are numbers that f32
-has too. The settings are JSON under `settings` in the file's metadata.
+Writes crates/rl/tests/data/sac/CASE.safetensors and td3/CASE.safetensors, all in f64. Weights, transitions and noise
+are exactly representable in f32. The settings are JSON under `settings` in the file's metadata.
 
 - `before/NAME`: the networks before the updates, under crates/rl's names of parameters, and the bounds of actions, `actor.scale` and
   `actor.middle`;
@@ -50,7 +50,7 @@ GENERATOR = torch.Generator()
 
 
 def randn(*shape, scale=1.0):
-    """Numbers that f32 has, too."""
+    """Random numbers that are exactly representable in f32."""
     return (scale * torch.randn(shape, generator=GENERATOR)).double()
 
 
@@ -60,7 +60,7 @@ def layers(inputs):
 
 
 class Policy(nn.Module):
-    """What crates/rl calls BoundedPolicy, under its names of parameters."""
+    """BoundedPolicy of crates/rl, with its parameter names."""
 
     def __init__(self, draws):
         super().__init__()
@@ -108,7 +108,7 @@ class StateDependentPolicy(Policy):
 
 
 class Critic(nn.Module):
-    """What crates/rl calls ActionValue."""
+    """ActionValue of crates/rl."""
 
     def __init__(self):
         super().__init__()
@@ -120,7 +120,7 @@ class Critic(nn.Module):
 
 
 class Networks(nn.Module):
-    """What crates/rl calls ActorCritics."""
+    """ActorCritics of crates/rl."""
 
     def __init__(self, draws):
         super().__init__()
@@ -172,7 +172,7 @@ def descend(optimizer, loss):
 
 
 class Recorder:
-    """Takes what is used and found in each update."""
+    """Records the inputs and results of each update."""
 
     def __init__(self):
         self.kept, self.rows = {}, COUNT

@@ -1,11 +1,12 @@
-"""Record which dtype each op gives under PyTorch's CPU autocast, and what small models compute under it.
+"""Records which dtype each op gives under PyTorch's CPU autocast, and what small models compute under it.
 
     python3 scripts/make_autocast_table.py
 
-Writes crates/nn/tests/data/autocast. `table.json`: for each op the operands' shapes and, for the modes bf16 and f16, the dtypes of its outputs for three kinds of
-operands: "wide" are all f32, "low" all of the mode's dtype, "mixed" the first of the mode's dtype and the others f32; "error" where
-PyTorch refuses them. `models.safetensors`: inputs, parameters, outputs, losses and gradients of an MLP, a CNN and an attention block in
-bf16. `scaler.json`: what torch.amp.GradScaler does when gradients overflow.
+Writes crates/nn/tests/data/autocast. `table.json`: for each op the operands' shapes and, for the modes bf16 and f16,
+the dtypes of its outputs for three kinds of operands: "wide" are all f32, "low" all of the mode's dtype, "mixed" the
+first of the mode's dtype and the others f32; "error" if PyTorch refuses them. `models.safetensors`: inputs, parameters,
+outputs, losses and gradients of an MLP, a CNN and an attention block in bf16. `scaler.json`: what torch.amp.GradScaler
+does when gradients overflow.
 
 Made with PyTorch 2.13.0 and Python 3.11. Any CPU build of PyTorch 2.13 runs it.
 """
@@ -129,7 +130,7 @@ OPS = {
     "embedding": ([(5, 3)], lambda w: F.embedding(CLASSES, w)),
 }
 
-# Layers with parameters of f32: what they give for an input of f32 and of the mode's dtype.
+# Layers with f32 parameters: their result dtypes for inputs of f32 and of the mode's dtype.
 LAYERS = {
     "RNN": ((4, 2, 3), lambda: torch.nn.RNN(3, 4)),
     "LSTM": ((4, 2, 3), lambda: torch.nn.LSTM(3, 4)),
@@ -194,7 +195,7 @@ def table():
 
 
 class Attention(torch.nn.Module):
-    """A block as in a transformer: attention and an MLP, each behind a layer norm and beside a residual."""
+    """A transformer block: attention and an MLP, each after a layer norm and with a residual connection."""
 
     def __init__(self):
         super().__init__()
@@ -226,7 +227,7 @@ def cnn():
 
 
 def put_model(tensors, name, model, x, loss_of):
-    """The model's parameters, an input, and what it gives and its gradients, under autocast and in f64."""
+    """Stores the model's parameters, an input, and the outputs and gradients, under autocast and in f64."""
     for key, value in model.named_parameters():
         tensors[f"{name}/param/{key}"] = value.detach().clone()
     tensors[f"{name}/x"] = x
@@ -257,7 +258,7 @@ def models():
 
 
 def trajectory(options, gradients, clip):
-    """What happens in each step of a parameter of one element whose scaled gradient is the loss's, times the scale, plus what is injected."""
+    """Steps of a one-element parameter whose scaled gradient is the loss's times the scale, plus an injected value."""
     param = torch.nn.Parameter(torch.tensor([1.0]))
     optimizer = torch.optim.SGD([param], lr=0.125)
     scaler = torch.amp.GradScaler("cpu", **options)

@@ -1,10 +1,11 @@
-"""Records what transformers makes of chats: texts by templates in the form of six families, and which tokens are the assistant's.
+"""Records how transformers renders chats: the texts by templates of six model families, and which tokens are the
+assistant's.
 
     pip install transformers==5.23.0 jinja2==3.1.6
     python3 scripts/make_chat_cases.py
 
-Writes crates/text/tests/data/chats.json: a tokenizer of bytes, and for each template its text, the chats that it was given and what came out:
-the text with and without the prompt for an answer, or the message with which the template refused the chat.
+Writes crates/text/tests/data/chats.json: a tokenizer of bytes, and for each template its text, the input chats and the
+results: the text with and without the generation prompt, or the message with which the template refused the chat.
 """
 
 import json
@@ -148,7 +149,7 @@ TEMPLATES = {
 
 
 def says(role, content, **more):
-    # In alphabetic order, as Rust's serde_json keeps them.
+    # In alphabetical order, since Rust's serde_json sorts keys.
     return dict(sorted({"role": role, "content": content, **more}.items()))
 
 

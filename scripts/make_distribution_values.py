@@ -1,10 +1,10 @@
-"""Records what torch.distributions says: crates/nn/tests/data/distributions.json.
+"""Records results of torch.distributions: crates/nn/tests/data/distributions.json.
 
     pip install torch
     python3 scripts/make_distribution_values.py
 
-For each case in f64: parameters, values, and of them log_prob, entropy, mode and the divergence from a second distribution; and the
-gradients of the sums of all of these, each parameter's in turn.
+For each case in f64: parameters and values; their log_prob, entropy, mode and divergence from a second distribution;
+and the gradients of each result's sum, for each parameter in turn.
 
 Made with PyTorch 2.13.0 and Python 3.11, on a CPU.
 """
@@ -24,7 +24,7 @@ def randn(*shape, scale=1.0):
 
 
 def listed(x):
-    """Nested lists, whose infinities JSON has no numbers for."""
+    """Nested lists, with infinities as strings, since JSON has no numbers for them."""
     x = x.detach()
     if x.dim() == 0:
         return {float("inf"): "inf", float("-inf"): "-inf"}.get(x.item(), x.item())
@@ -66,7 +66,7 @@ def squashed(loc, scale):
 
 @D.kl.register_kl(D.TransformedDistribution, D.TransformedDistribution)
 def kl_squashed(p, q):
-    """One invertible transform does not change a divergence."""
+    """Applying the same invertible transform to both distributions does not change their divergence."""
     return D.kl_divergence(p.base_dist, q.base_dist)
 
 
@@ -90,7 +90,7 @@ def cases():
 
 
 def masked_cases():
-    """With a mask, as logits that are far below all others; PyTorch has no divergence of these that is a number."""
+    """With a mask, as logits far below all others; their divergence in PyTorch is NaN."""
     logits, classes = randn(3, 4), torch.tensor([2, 0, 1])
     mask = torch.tensor([[1, 0, 1, 1], [0, 1, 1, 0], [0, 1, 0, 0]]).bool()
     p = D.Categorical(logits=logits.masked_fill(~mask, -1e30))

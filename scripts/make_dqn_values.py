@@ -1,15 +1,16 @@
-"""Records updates of deep Q-learning, with which crates/rl compares its own in tests.
+"""Records updates of deep Q-learning, with which the tests of crates/rl compare their own.
 
     pip install torch safetensors
     python3 scripts/make_dqn_values.py
 
-Writes crates/rl/tests/data/dqn/CASE.safetensors, all in f64, actions as i64. Weights and transitions are numbers that f32 has too, since a
-replay buffer keeps them so. The settings are JSON under `settings` in the file's metadata.
+Writes crates/rl/tests/data/dqn/CASE.safetensors, all in f64, actions as i64. Weights and transitions are exactly
+representable in f32, since a replay buffer stores f32. The settings are JSON under `settings` in the file's metadata.
 
-- `online/NAME`, `target/NAME`: both networks before the updates, under crates/rl's names of parameters;
-- `update.K/…` for K = 0, 1 and 2: the transitions `observations [N, 4]`, `actions`, `rewards`, `discounts` (0 at the end of an episode),
-  `weights [N]` and `next_observations [N, 4]`; what came of them: `errors [N]`, `value`, `loss`, `grad_norm` (before clipping),
-  `gradients/NAME`, and `online/NAME` after the step of Adam. Before the last update the target network becomes the other one.
+- `online/NAME`, `target/NAME`: both networks before the updates, under crates/rl's parameter names;
+- `update.K/…` for K = 0, 1 and 2: the transitions `observations [N, 4]`, `actions`, `rewards`, `discounts` (0 at the
+  end of an episode), `weights [N]` and `next_observations [N, 4]`; the results: `errors [N]`, `value`, `loss`,
+  `grad_norm` (before clipping), `gradients/NAME`, and `online/NAME` after the step of Adam. Before the last update the
+  target network is set to the online network.
 
 The loss is that of CleanRL's dqn.py, in its variants: `double` by van Hasselt et al. (2016), `dueling` by Wang et al. (2016), `huber` by
 PyTorch's smooth_l1_loss, weights of transitions by Schaul et al. (2016).
@@ -37,12 +38,12 @@ GENERATOR = torch.Generator()
 
 
 def randn(*shape, scale=1.0):
-    """Numbers that f32 has, too."""
+    """Random numbers that are exactly representable in f32."""
     return (scale * torch.randn(shape, generator=GENERATOR)).double()
 
 
 class Network(nn.Module):
-    """What crates/rl calls QNetwork, under its names of parameters."""
+    """QNetwork of crates/rl, with its parameter names."""
 
     def __init__(self, dueling):
         super().__init__()
@@ -66,7 +67,7 @@ class Network(nn.Module):
 
 
 def transitions(k):
-    """With ends of episodes, and transitions over one and over three steps."""
+    """Transitions over one and over three steps, some at the end of an episode."""
     ended = torch.rand(COUNT, generator=GENERATOR) < 0.25
     steps = 1 + 2 * (torch.rand(COUNT, generator=GENERATOR) < 0.5)
     weights = torch.rand(COUNT, generator=GENERATOR) * 0.9 + 0.1 if k else torch.ones(COUNT)

@@ -1,9 +1,10 @@
-"""Record what PyTorch answers at the edges: large and small numbers, equal ones, NaN, nothing left to average, and ops that OpInfo's samples leave out.
+"""Records PyTorch's results for edge cases: large, small and equal numbers, NaN, empty averages, and ops that OpInfo's
+samples leave out.
 
     python3 scripts/make_edge_vectors.py
 
-Writes conformance/data/edges, in f64, in the format of scripts/vector_set.py; `scripts/make_own_results.py` adds what PyTorch gives in
-narrower dtypes.
+Writes conformance/data/edges, in f64, in the format of scripts/vector_set.py; `scripts/make_own_results.py` adds
+PyTorch's results in narrower dtypes.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6, expecttest 0.3.0 and Python 3.11. Any CPU build of PyTorch 2.13 runs it.
 """
@@ -31,12 +32,12 @@ def r(*shape):
 
 
 def scaled(size, *shape):
-    """Normal numbers of this size."""
+    """Normally distributed numbers of this scale."""
     return (torch.randn(shape, dtype=torch.float64) * size).requires_grad_()
 
 
 def uncovered():
-    """Ops that the library has and OpInfo's chosen ones leave out."""
+    """Ops of the library that the chosen OpInfo samples leave out."""
     for a, b in (((3, 4), (3, 4)), ((3, 1), (4,)), ((), ())):
         yield "atan2", [r(*a), r(*b)], {}
     yield "atan2", [t([1.0, -1.0, 2.0, -2.0, 0.0, -0.0]), t([0.0, 0.0, -1.0, -1.0, -3.0, -3.0])], {}
@@ -54,7 +55,7 @@ def uncovered():
 
 
 def sizes():
-    """Numbers of ordinary size whose squares or sums leave f16."""
+    """Numbers of ordinary size whose squares or sums overflow f16."""
     yield "norm", [t([200.0, 200.0])], {}
     yield "norm", [t([300.0, 400.0])], {}
     yield "norm", [t([[300.0, -400.0], [3.0, 4.0]])], {"dim": 1}
@@ -88,7 +89,7 @@ def sizes():
 
 
 def degenerate():
-    """Where a formula divides by 0, or there is no number."""
+    """Cases in which a formula divides by 0, or there are no elements."""
     equal = t([[2.5, 2.5, 2.5], [1.0, 2.0, 4.0]])
     yield "std", [equal], {"dim": 1}
     yield "std", [t([3.0, 3.0, 3.0])], {}
@@ -106,7 +107,7 @@ def degenerate():
     yield "clamp", [t([NAN, -2.0, 3.0])], {"min": -1.0}
     yield "max", [t([1.0, NAN, 3.0, NAN])], {}
     yield "min", [t([1.0, NAN, 3.0])], {}
-    # Its gradient is ours to choose: docs/differences.md.
+    # We define its gradient ourselves: docs/differences.md.
     yield "amax", [t([[1.0, NAN, 3.0], [1.0, 3.0, 3.0]]).detach()], {"dim": 1}
     yield "addmm", [t([[NAN, INF], [1.0, 2.0]]), r(2, 3), r(3, 2)], {"beta": 0}
     yield "addmm", [t([[NAN, INF], [1.0, 2.0]]), r(2, 3), r(3, 2)], {"beta": 0, "alpha": 0.5}
@@ -118,11 +119,11 @@ def degenerate():
 
 
 def later():
-    """Ops that came when the others were recorded: at the end, so that the random numbers of those stay."""
+    """Ops that were added later, at the end, so that the random numbers of earlier cases do not change."""
     for a, b in (((3, 4), (3, 4)), ((3, 1), (4,)), ((), ())):
         yield "logaddexp", [r(*a), r(*b)], {}
     yield "logaddexp", [t([0.5, -0.7, 1e4, -1e4, 800.0, NAN, 2.0]), t([-1.5, -0.7, 9999.0, -1e4, -800.0, 1.0, NAN])], {}
-    # PyTorch's gradient is NaN where both are the same infinity; ours is half.
+    # PyTorch's gradient is NaN if both are the same infinity; ours is a half.
     yield "logaddexp", [t([INF, -INF, 1.0, -INF]).detach(), t([INF, -INF, INF, 2.0]).detach()], {}
 
 

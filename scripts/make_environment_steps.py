@@ -1,9 +1,10 @@
-"""Write episodes of Gymnasium's classic environments, with which crates/rl compares its own in tests.
+"""Writes episodes of Gymnasium's classic environments, with which the tests of crates/rl compare their own.
 
     PYTHONPATH=... python3 scripts/make_environment_steps.py
 
-Writes crates/rl/tests/data/gymnasium.json: of each environment some episodes, as the states before, between and after the steps, actions,
-rewards, flags, and the first and last observation; and what Gymnasium's running statistics and its normalized rewards come to.
+Writes crates/rl/tests/data/gymnasium.json: for each environment some episodes (the states before, between and after the
+steps, actions, rewards, flags, and the first and last observation), and Gymnasium's running statistics and normalized
+rewards.
 
 Made with Gymnasium 1.4.0, NumPy 2.4.6 and Python 3.11.
 """
@@ -22,7 +23,7 @@ OUT = pathlib.Path(__file__).resolve().parent.parent / "crates" / "rl" / "tests"
 
 
 def at_random(env, rng):
-    """Any action; continuous ones also beyond the bounds, where the environment clips them."""
+    """A random action; continuous ones may exceed the bounds, and the environment clips them."""
     if isinstance(env.action_space, gymnasium.spaces.Discrete):
         return int(rng.integers(env.action_space.n))
     return (1.3 * rng.uniform(env.action_space.low, env.action_space.high)).astype(numpy.float32)
@@ -34,7 +35,7 @@ def balance(env, rng):
 
 
 def pump(env, rng):
-    """Pushes along with the movement, which gains energy."""
+    """Pushes in the direction of movement, which gains energy."""
     if rng.random() < 0.1:
         return at_random(env, rng)
     velocity = env.unwrapped.state[-1]
@@ -77,7 +78,7 @@ EPISODES = {
 
 
 class Told(VectorEnv):
-    """Three environments whose rewards and ends are told."""
+    """Three environments with given rewards and episode ends."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
     num_envs = 3
@@ -97,7 +98,7 @@ def normalized_rewards():
     rewards = rng.normal(1, 3, (40, 3)).astype(numpy.float32)
     terminated, truncated = rng.random((40, 3)) < 0.1, rng.random((40, 3)) < 0.1
     env = NormalizeReward(Told(rewards, terminated, truncated), gamma=0.9)
-    # Single precision, in which Gymnasium adds returns up, would hide differences.
+    # Gymnasium sums returns in single precision, which would hide differences.
     env.accumulated_reward = env.accumulated_reward.astype(numpy.float64)
     env.reset()
     normalized = [env.step(None)[1].tolist() for _ in rewards]

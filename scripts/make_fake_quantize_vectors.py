@@ -2,8 +2,9 @@
 
     python3 scripts/make_fake_quantize_vectors.py
 
-Cases with a factor are PyTorch's `_fake_quantize_learnable_…`, which has gradients of scale and zero point times that factor; the others are
-`fake_quantize_…`. Numbers halfway between two integers are left out: PyTorch multiplies by 1 / scale, ONNX divides.
+Cases with a factor use PyTorch's `_fake_quantize_learnable_…`, which multiplies the gradients of scale and zero point
+by it; the others use `fake_quantize_…`. Numbers halfway between two integers are left out: PyTorch multiplies by 1 /
+scale, ONNX divides.
 
 Made with PyTorch 2.13.0 and Python 3.11. Any CPU build of PyTorch 2.13 runs it.
 """
@@ -31,7 +32,7 @@ def cases():
 
 
 def values(shape, scale):
-    """Normal numbers, none of them near the middle of two integers."""
+    """Normally distributed numbers, none of them close to halfway between two integers."""
     while True:
         x = torch.randn(shape)
         rest = (x / scale).remainder(1.0)

@@ -1,10 +1,12 @@
-"""Records how transformers, PEFT and sentence-transformers train a small BERT and a small Llama further: crates/cli/tests/data/finetune.
+"""Records how transformers, PEFT and sentence-transformers fine-tune a small BERT and a small Llama:
+crates/cli/tests/data/finetune.
 
     pip install torch==2.15.0 transformers==5.24.0 peft==0.21.0 sentence-transformers==6.2.0
     python3 scripts/make_finetune_cases.py target/release/polygrad
 
-Every epoch is one step over all examples, so that their order does not matter. What an adapter begins with is taken from a run of this program whose
-learning rate moves nothing. The cases of `write` are of PyTorch 2.13 and PEFT 0.21.2.
+Every epoch is one step over all examples, so that their order does not matter. An adapter's initial values are taken
+from a run of this program whose learning rate changes nothing. The cases of `write` were made with PyTorch 2.13 and
+PEFT 0.21.2.
 """
 
 import json
@@ -26,7 +28,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, B
 OUT = Path(__file__).resolve().parent.parent / "crates/cli/tests/data/finetune"
 EPOCHS, RATE = 12, 0.01
 LORA = {"r": 4, "lora_alpha": 8, "target_modules": ["query", "value"]}
-# As many tokens as make the logits of a step more than are held at a time.
+# So large that a step's logits exceed the part that is held at a time.
 VOCABULARY = 6000
 LABELS = ["number", "colour", "animal"]
 WORDS = {
@@ -78,7 +80,7 @@ def grouped(has_negative):
 
 
 def began(program, folder, task, data, targets="query,value"):
-    """The tensors that an adapter of the program begins with."""
+    """The initial tensors of an adapter of this program."""
     with tempfile.TemporaryDirectory() as room:
         line = [program, "finetune", OUT / folder, "--task", task, "--data", OUT / data, "--validation", OUT / data]
         line += ["--lora", f"r=4,alpha=8,targets={targets}", "--batch-size", "64", "--lr", "1e-30", "--epochs", "1", "--threads", "1"]
@@ -165,7 +167,7 @@ def completions():
     for i in range(6):
         for label in LABELS:
             word = WORDS[label][i]
-            # The longest of all, so that the logits of a step are of several parts.
+            # The longest text, so that a step's logits are computed in several parts.
             more = [WORDS[label][at % 6] for at in range(55)] if (i, label) == (0, "animal") else []
             rows.append({"prompt": f"what is {word}", "completion": " ".join(["it is a", label, "of", *more])})
     return lines("completions.jsonl", rows[:12]), lines("completions-judged.jsonl", rows[12:])

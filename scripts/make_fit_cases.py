@@ -1,11 +1,11 @@
-"""Record how PyTorch trains: the losses that `polygrad.Model.fit` is held to.
+"""Records losses of PyTorch's training, with which those of `polygrad.Model.fit` are compared.
 
     python3 scripts/make_fit_cases.py
 
 Writes python/tests/cases/fit.npz. `cases` is JSON: a list of {"name", "network": [constructor, arguments], "settings":
 of `fit`}, and arrays by "name/what": `x`, `y`, the first weights "name/weights/…" (or for an ONNX file its bytes,
-"name/onnx"), `losses`, one for each step, and `outputs`, what the trained model gives for `x`. Batches are rows in
-order, the last one of an epoch is smaller.
+"name/onnx"), `losses`, one for each step, and `outputs`, the trained model's results for `x`. Batches are rows in
+order; the last one of an epoch is smaller.
 
 Made with PyTorch 2.13.0, onnx 1.23.2, onnxscript 0.7.2, NumPy 2.4.6 and Python 3.11, in f32 on one thread.
 """
@@ -50,7 +50,7 @@ class LeNet(nn.Module):
 
 
 class Normalized(nn.Module):
-    """Trained in evaluation mode, as what an ONNX file says."""
+    """Trained in evaluation mode, as recorded in an ONNX file."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +74,7 @@ def targets(loss, outputs):
         return torch.randint(outputs, (ROWS,))
     if loss == "bce_with_logits":
         return torch.randint(2, (ROWS, 1)).float()
-    # As a column of a table has them.
+    # One-dimensional, as in a column of a table.
     return torch.randn(ROWS)
 
 
@@ -107,7 +107,7 @@ def trained(model, x, y, settings):
 def exported(model, x):
     file = io.BytesIO()
     shapes = ({0: torch.export.Dim("batch")},)
-    # As it is: optimized, the normalization would be a part of the convolution.
+    # Not optimized: an optimizer would fold the normalization into the convolution.
     program = torch.onnx.export(model, (x,), dynamo=True, dynamic_shapes=shapes, optimize=False, verbose=False)
     program.save(file)
     return np.frombuffer(file.getvalue(), np.uint8)

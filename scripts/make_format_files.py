@@ -1,9 +1,9 @@
-"""Write files as others write them, which crates/formats reads in its tests, with the values that are in them.
+"""Writes files in foreign formats for the tests of crates/formats, with the values that they contain.
 
     PYTHONPATH=... python3 scripts/make_format_files.py
 
-Writes crates/formats/tests/data. Beside `NAME.EXT` lies `NAME.expected.safetensors`: the same tensors as PyTorch, NumPy or the package gguf
-read them, and widened as Polygrad does where it has no such dtype.
+Writes crates/formats/tests/data. Beside `NAME.EXT` is `NAME.expected.safetensors`: the same tensors as read by PyTorch,
+NumPy or the package gguf, and widened as in Polygrad if it lacks their dtype.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6, gguf 0.19.0 and Python 3.11.
 """
@@ -30,7 +30,7 @@ WIDER = {
 
 
 def expect(name, tensors):
-    """The values that `name` has."""
+    """Stores the expected values of `name`."""
     wide = {key: value.detach().to(WIDER.get(value.dtype, value.dtype)).contiguous().clone() for key, value in tensors.items()}
     save_file(wide, OUT / f"{name}.expected.safetensors")
 
@@ -48,7 +48,7 @@ def every_dtype():
 
 
 def views():
-    """Tensors that are not contiguous, or share their storage."""
+    """Tensors that are not contiguous or share storage."""
     base = torch.arange(24.0).reshape(4, 6)
     tied = torch.arange(6.0).reshape(2, 3)
     return {
@@ -69,7 +69,7 @@ def views():
 
 
 class Own(torch.Tensor):
-    """A class of somebody's own."""
+    """A user-defined class."""
 
 
 class Net(torch.nn.Module):
@@ -91,7 +91,7 @@ def flattened(value, name=""):
 
 
 def checkpoint(options):
-    """What training scripts save: a model, its optimizer, numbers, and an object that nobody needs."""
+    """A typical checkpoint of a training script: a model, its optimizer, numbers, and an object that is not needed."""
     net = Net()
     net.fc.weight.attribute = "a parameter with an attribute"
     optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
@@ -118,7 +118,7 @@ def pytorch():
     tensors = views()
     torch.save(tensors, OUT / "views.pt")
     expect("views", tensors)
-    # Before 1.6 there were no unsigned types but one.
+    # Before 1.6 there was only one unsigned type.
     old = {k: v for k, v in (every_dtype() | views()).items() if k not in ("uint16", "uint32", "uint64")}
     torch.save(old, OUT / "legacy.pt", _use_new_zipfile_serialization=False)
     expect("legacy", old)
@@ -133,7 +133,7 @@ def pytorch():
         torch.save(saved, old, pickle_protocol=protocol, _use_new_zipfile_serialization=False)
 
     torch.save(torch.arange(4.0), OUT / "one.pt")
-    # Refused: tensors that only a class of somebody's can give back, or that are computed when they are read.
+    # Refused: tensors that only a user-defined class can restore, or that are computed when they are read.
     torch.save(Net(), OUT / "module.pt")
     torch.save({"a": torch.eye(3).to_sparse()}, OUT / "sparse.pt")
     foreign = {
@@ -187,7 +187,7 @@ def numpy_files():
 
 
 def gguf_file():
-    """Every type that is read; those that gguf cannot make are random bytes with sane scales."""
+    """Every type that is read; types that gguf cannot write are random bytes with reasonable scales."""
     random = numpy.random.default_rng(0)
     kinds = gguf.GGMLQuantizationType
     writer = gguf.GGUFWriter(OUT / "types.gguf", "test")
@@ -220,7 +220,7 @@ def gguf_file():
         packed = gguf.quantize((random.normal(size=(3, 2, 64)) * 3).astype("f4"), kind)
         writer.add_tensor(kind.name, packed, raw_dtype=kind)
         expected[kind.name] = torch.tensor(gguf.dequantize(packed, kind))
-    # Where the halves are that scale a block of 256.
+    # The positions of the f16 scales in a block of 256.
     for kind, halves in (("Q2_K", (80, 82)), ("Q3_K", (108,)), ("Q4_K", (0, 2)), ("Q5_K", (0, 2)), ("Q6_K", (208,))):
         kind = kinds[kind]
         _, size = gguf.GGML_QUANT_SIZES[kind]

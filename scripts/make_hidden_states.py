@@ -34,7 +34,7 @@ def main():
     tensors, cases = {}, {}
     for name, config, model in models():
         model.eval()
-        # Values that are not nearly 0, norms that are not 1.
+        # Values that are not close to 0, and norm weights that are not 1.
         for parameter in model.parameters():
             parameter.data.normal_(0.1, 0.5)
         ids = torch.randint(0, 17, (2, 6))

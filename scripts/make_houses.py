@@ -1,4 +1,4 @@
-"""Writes data/houses/houses.csv: made-up sales of houses, for examples/tabular.rs."""
+"""Writes data/houses/houses.csv: synthetic sales of houses, for examples/tabular.rs."""
 
 import csv
 import math

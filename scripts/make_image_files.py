@@ -1,4 +1,5 @@
-"""Writes the small images of crates/data/tests/images: what Pillow reads from files of each kind, and what it makes of them.
+"""Writes the small images of crates/data/tests/images: files of each format, Pillow's pixels for them, and the results
+of its transforms.
 
     pip install pillow==12.*
     python3 scripts/make_image_files.py
@@ -28,7 +29,7 @@ def picture(width, height):
 
 
 def mask(width, height, bits):
-    """Numbers below 2^bits, with a palette, as the masks of Pascal VOC."""
+    """Numbers below 2^bits, with a palette, like the masks of Pascal VOC."""
     most = 2**bits
     image = Image.new("P", (width, height))
     image.putdata([(x // 5 + 7 * (y // 4)) % most for y in range(height) for x in range(width)])
@@ -37,7 +38,7 @@ def mask(width, height, bits):
 
 
 def stacked(images):
-    """One below the other."""
+    """The images stacked vertically."""
     rows = [np.array(image) for image in images]
     return Image.fromarray(np.concatenate(rows))
 

@@ -1,12 +1,13 @@
-"""Records updates of behaviour cloning and distillation, with which crates/rl compares its own in tests.
+"""Records updates of behaviour cloning and distillation, with which the tests of crates/rl compare their own.
 
     pip install torch safetensors
     python3 scripts/make_imitation_values.py
 
 Writes crates/rl/tests/data/imitation/updates.safetensors, all in f64. For KEY `discrete` and `continuous`:
 
-- `KEY/policy/NAME`: the policy before the updates, under crates/rl's names of parameters;
-- `KEY/observations [7, 4]`, `KEY/actions [7, len]`, `KEY/teacher/output` and, of numbers, `KEY/teacher/log_std`;
+- `KEY/policy/NAME`: the policy before the updates, under crates/rl's parameter names;
+- `KEY/observations [7, 4]`, `KEY/actions [7, len]`, `KEY/teacher/output` and, for continuous actions,
+  `KEY/teacher/log_std`;
 - `KEY/bc/…`: `loss`, `entropy` and `prob_true_act` as the package imitation computes them (BehaviorCloningLossCalculator of imitation 1.0,
   with ent_weight 1e-2 and l2_weight 1e-3), and the parameters after a step of Adam with a rate of 1e-2;
 - `KEY/distill/…`: `loss`, the mean KL divergence of the policy from its teacher, and the parameters after such a step.
@@ -27,12 +28,12 @@ GENERATOR = torch.Generator().manual_seed(0)
 
 
 def randn(*shape, scale=1.0):
-    """Numbers that f32 has, too."""
+    """Random numbers that are exactly representable in f32."""
     return (scale * torch.randn(shape, generator=GENERATOR)).double()
 
 
 class Policy(nn.Module):
-    """What crates/rl calls ActorCritic, without its critic, under its names of parameters."""
+    """ActorCritic of crates/rl without its critic, with its parameter names."""
 
     def __init__(self, outputs, is_continuous):
         super().__init__()

@@ -1,10 +1,10 @@
-"""Record what Hugging Face's language models answer: the vectors that Polygrad's are held to.
+"""Records outputs of Hugging Face's language models, with which Polygrad's are compared.
 
     python3 scripts/make_language_model_vectors.py
 
-Writes conformance/data/language in the format of scripts/make_module_vectors.py. `op` is the class in transformers, `a` the token ids, "config"
-the model's config as JSON, and "attention_mask" and "token_type_ids" what the call is given by name. Dropout is 0 in training mode. The outputs
-are the logits.
+Writes conformance/data/language in the format of scripts/make_module_vectors.py. `op` is the class in transformers, `a`
+the token ids, "config" the model's config as JSON, and "attention_mask" and "token_type_ids" are keyword arguments of
+the call. Dropout is 0 in training mode. The outputs are the logits.
 
 Made with PyTorch 2.13.0, transformers 5.23.0, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11, on a CPU.
 """
@@ -101,14 +101,15 @@ def models():
     for config, text, answer, call in t5():
         model = hf.T5ForConditionalGeneration(hf.T5Config(**config, use_cache=False))
         if config.get("tie_word_embeddings") is False:
-            # transformers 5 ties them all the same; T5 1.1, which such configs are for, does not.
+            # transformers 5 ties them anyway; T5 1.1, which uses such configs, does not.
             model.lm_head.weight = nn.Parameter(torch.empty(V, config["d_model"]))
         yield "T5ForConditionalGeneration", config, model, [i(0, V, *text), i(0, V, *answer)], call
     yield from llama()
 
 
 def turns(rotary):
-    """Llama's angles are f32's, whatever the dtype; here they are to be f64's. The scaling itself is transformers' own, in f64 as well."""
+    """Llama computes its angles in f32 for every dtype; here they are computed in f64, as is transformers' own scaling
+    of them."""
     arange, to_float = torch.arange, torch.float
 
     def doubled(*args, **kwargs):
@@ -133,7 +134,7 @@ def turns(rotary):
 
 
 def exact(norm):
-    """T5's and Llama's norm takes the mean square in f32, whatever the dtype; here it is to be f64's."""
+    """T5's and Llama's norm computes the mean square in f32 for every dtype; here it is computed in f64."""
 
     def forward(x):
         return norm.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)
@@ -153,7 +154,7 @@ def main():
                 part.forward = exact(part)
             if isinstance(part, (LlamaRotaryEmbedding, Qwen2RotaryEmbedding)):
                 part.forward = turns(part)
-        # Weights as large as trained ones, so that no part of the model is idle.
+        # Weights of trained size, so that every part of the model affects the output.
         with torch.no_grad():
             for p in model.parameters():
                 p.normal_(std=0.4)

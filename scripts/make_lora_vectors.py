@@ -33,7 +33,7 @@ class One(nn.Module):
 
 
 def random_adapter(model):
-    """Values that are not nearly 0, magnitudes that are not those of the base."""
+    """Values that are not close to 0, and magnitudes that differ from the base's."""
     for name, parameter in model.named_parameters():
         if "lora_magnitude_vector" in name:
             parameter.data.uniform_(0.5, 2.0)
@@ -42,7 +42,7 @@ def random_adapter(model):
 
 
 def layers():
-    """Name, layer, its arguments for the test, its input, and the options of the adapter."""
+    """Name, layer, its arguments for the test, its input, and the adapter's options."""
     floats = lambda *shape: torch.randn(*shape, dtype=torch.float64)
     kinds = {
         "linear": (nn.Linear(5, 4), [5, 4], floats(2, 3, 5)),
@@ -59,7 +59,7 @@ def layers():
         "lora": {"lora_alpha": 6},
         "rslora": {"lora_alpha": 6, "use_rslora": True},
         "dora": {"lora_alpha": 6, "use_dora": True},
-        # A probability at which nothing is ever dropped, for the way that is taken in training.
+        # So small that nothing is ever dropped, to test the code path of training.
         "dropped": {"lora_alpha": 6, "use_dora": True, "lora_dropout": 1e-12},
     }
     for kind, (layer, arguments, x) in kinds.items():

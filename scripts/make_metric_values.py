@@ -1,4 +1,4 @@
-"""Prints what scikit-learn says of the predictions in crates/train/tests/metrics.rs.
+"""Prints scikit-learn's metrics of the predictions in crates/train/tests/metrics.rs.
 
     pip install scikit-learn==1.*
     python3 scripts/make_metric_values.py

@@ -1,11 +1,11 @@
-"""Record what PyTorch's layers and losses answer: the vectors that Polygrad's are held to.
+"""Records results of PyTorch's layers and losses, with which Polygrad's are compared.
 
     python3 scripts/make_module_vectors.py
 
-Writes conformance/data/modules, in f64, in the format of scripts/vector_set.py. `op` is the class, "nn.Linear", `a` what it is called with
-and `kw` its keyword arguments; then, for layers, "state.<name>": the state dict before the call, with random values, and "train": false in
-evaluation mode. The outputs are the layer's and then its buffers after the call, in the order of their names. Every float input and
-parameter has a gradient.
+Writes conformance/data/modules, in f64, in the format of scripts/vector_set.py. `op` is the class, such as "nn.Linear",
+`a` has the inputs of the call and `kw` the class's keyword arguments; for layers `kw` also has "state.<name>": the
+state dict before the call, with random values, and "train": false in evaluation mode. The outputs are the layer's,
+followed by its buffers after the call, in the order of their names. Every float input and parameter has a gradient.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11. Any CPU build of PyTorch 2.13 runs it.
 """
@@ -116,7 +116,7 @@ def layers():
 
 
 def more_layers():
-    """Layers that came later."""
+    """Layers that were added later."""
     yield "BatchNorm1d", {"num_features": 3, "bias": False}, [r(4, 3, 5)]
     yield "GroupNorm", {"num_groups": 2, "num_channels": 4, "bias": False}, [r(2, 4, 3)]
     yield "InstanceNorm1d", {"num_features": 3, "affine": True, "bias": False}, [r(2, 3, 5)]
@@ -157,7 +157,7 @@ def more_layers():
 
 
 def latest_layers():
-    """Layers that came later still: three spatial axes, padding modes, inputs without a batch, positions."""
+    """Layers that were added last: three spatial axes, padding modes, inputs without a batch, positions."""
     c3 = {"in_channels": 2, "out_channels": 4, "kernel_size": 2}
     yield "Conv3d", c3, [r(2, 2, 3, 4, 3)]
     yield "Conv3d", {**c3, "kernel_size": [3, 2, 1], "stride": [2, 1, 3], "padding": [1, 0, 2]}, [r(1, 2, 4, 3, 4)]
@@ -240,7 +240,7 @@ def bags():
 
 
 def activations():
-    """Activation functions that came later: at random, and at their kinks and far out."""
+    """Activation functions that were added later: at random numbers, at their kinks and at large numbers."""
     x = r(4, 6) * 3
     edges = torch.tensor([-1e9, -800.0, -30.0, -3.0, -1.0, -0.0, 0.0, 1.0, 3.0, 6.0, 30.0, 800.0, 1e9], dtype=torch.float64)
     for name in ("Mish", "ReLU6", "Hardsigmoid", "Hardswish", "SELU", "CELU", "LogSigmoid", "Softsign", "Hardtanh"):
@@ -256,7 +256,7 @@ def activations():
 
 
 def losses():
-    """(class, init, inputs) of every loss: what it is given, then the target."""
+    """(class, init, inputs) of every loss; the inputs end with the target."""
     for reduction in ("mean", "sum", "none"):
         how = {"reduction": reduction}
         yield "MSELoss", how, [r(4, 3), r(4, 3)]
@@ -311,7 +311,7 @@ def losses():
 
 
 def more_losses():
-    """Losses that came later."""
+    """Losses that were added later."""
 
     def signs(*shape):
         return (i(0, 2, *shape) * 2 - 1).to(torch.float64)
@@ -339,7 +339,7 @@ def more_losses():
         yield "GaussianNLLLoss", {**how, "eps": 0.5}, [r(4, 3), r(4, 3), torch.rand(4, 1, dtype=torch.float64)]
         labels = torch.tensor([[1, 1, 2], [3, 0, 0], [2, 3, 2]])
         yield "CTCLoss", how, [r(7, 3, 4) * 2, labels, lengths(7, 5, 6), lengths(3, 1, 2)]
-        # Nothing to tell in no step, labels that fit no alignment, and those that fit one.
+        # No labels in no steps, labels that fit no alignment, and labels that fit exactly one.
         labels = torch.tensor([[9, 9, 9], [0, 0, 1], [0, 0, 9], [1, 0, 1]])
         init = {**how, "blank": 2, "zero_infinity": True}
         yield "CTCLoss", init, [r(4, 4, 3), labels, lengths(0, 4, 3, 3), lengths(0, 3, 2, 3)]
@@ -353,7 +353,7 @@ def more_losses():
 
 
 def randomize(module):
-    """Random values for all parameters and buffers, for fresh ones are often zeros and ones."""
+    """Random values for all parameters and buffers, since fresh ones are often zeros and ones."""
     with torch.no_grad():
         for name, value in [*module.named_parameters(), *module.named_buffers()]:
             if name == "running_var":
@@ -365,7 +365,7 @@ def randomize(module):
 
 
 def leaves_of(x):
-    """A copy of an input that wants gradients."""
+    """A copy of an input that requires gradients."""
     if isinstance(x, (list, tuple)):
         return tuple(leaves_of(value) for value in x)
     return x.clone().requires_grad_(x.is_floating_point())
@@ -375,14 +375,15 @@ def add_case(vectors, index, name, init, inputs, train=True):
     module = getattr(torch.nn, name)(**init).to(torch.float64)
     if not any(isinstance(value, torch.Tensor) for value in init.values()):
         randomize(module)
-    # PyTorch's gradient of this one is only right behind a log softmax: the input is what that takes.
+    # PyTorch's gradient of this loss is only right after a log softmax, so the recorded input is that of a log softmax
+    # before it.
     run = (lambda x, *others: module(x.log_softmax(-1), *others)) if name == "CTCLoss" else None
     add_module(vectors, f"nn.{name}/{index}", name, init, module, inputs, train, run)
 
 
 def add_module(vectors, k, name, init, module, inputs, train=True, run=None, extra=None, op=None):
-    """A case of this module on these inputs; `run` is called as the module is, `extra` are arguments that the module has not, and `op` is
-    the case's op where it is not of torch.nn."""
+    """Adds a case of this module on these inputs. `run` is called like the module, `extra` has arguments that the
+    module lacks,  and `op` is the case's op if it is not in torch.nn."""
     kw = {key: vectors.encode(value, f"{k}/k.{key}") for key, value in {**init, **(extra or {})}.items()}
     module.train(train)
     fixed = {key for key, value in init.items() if isinstance(value, torch.Tensor)}
@@ -407,7 +408,8 @@ def main():
     torch.manual_seed(0)
     vectors = VectorSet()
     count = {}
-    # All inputs of the first cases are drawn before any is run: to begin with the others only then leaves the first as they are.
+    # The inputs of the first cases are drawn before any case runs. The later cases are drawn afterwards, so that the
+    # first ones do not change.
     for cases in ([*layers(), *losses()], more_layers(), latest_layers(), activations(), more_losses()):
         for name, *rest in cases:
             count[name] = count.get(name, 0) + 1

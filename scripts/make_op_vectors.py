@@ -1,15 +1,15 @@
-"""Record what PyTorch's ops answer: the vectors that Polygrad's ops are held to.
+"""Records results of PyTorch's ops, with which Polygrad's are compared.
 
     python3 scripts/make_op_vectors.py
 
 Writes conformance/data/ops in the format of scripts/vector_set.py. Each case is
     {"k": name, "op": PyTorch's name, "var": variant, "a": [arguments], "kw": {...}, "n": outputs}
-with arguments as the public PyTorch function of that name takes them. The cases are samples of PyTorch's own
-test suite (OpInfo) in f64 with a fixed seed per op, and a few of our own for what the samples leave out
-(NaN, infinities, ties). Of many samples up to 16 per variant are kept, those that cover the most kinds of argument.
+with arguments as the public PyTorch function of that name takes them. The cases are samples of PyTorch's own test suite
+(OpInfo) in f64 with a fixed seed per op, and a few cases of our own that the samples leave out (NaN, infinities, ties).
+At most 16 samples per variant are kept: those that cover the most kinds of arguments.
 
-Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11. Any CPU build of PyTorch 2.13 runs
-it; PyTorch's test suite also wants `expecttest`, `hypothesis` and `pytest` installed.
+Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11. Any CPU build of PyTorch 2.13 runs it;
+PyTorch's test suite also needs `expecttest`, `hypothesis` and `pytest`.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from vector_set import Unrepresentable, VectorSet
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "conformance" / "data" / "ops"
 PER_VARIANT = 16
-# Inputs and outputs of one sample together; larger ones are kept only where an op has no smaller one.
+# The most elements in one sample's inputs and outputs; larger samples are kept only if an op has no smaller one.
 ELEMENTS = 1000
 LIMIT = 5_000_000
 
@@ -60,7 +60,7 @@ def function(name):
 
 
 def arguments(name, variant, sample):
-    """The sample's arguments as the public function takes them, for OpInfo reorders some."""
+    """The sample's arguments as the public function takes them, since OpInfo reorders some."""
     args, kwargs = [sample.input, *sample.args], dict(sample.kwargs)
     if name == "where":
         args = [args[1], args[0], args[2]]
@@ -74,7 +74,7 @@ def arguments(name, variant, sample):
 
 
 def deterministic(name, args, kwargs):
-    """Whether the answer depends on no random numbers."""
+    """Whether the result does not depend on random numbers."""
     if name == "nn.functional.dropout":
         p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         training = kwargs.get("training", args[2] if len(args) > 2 else True)
@@ -109,7 +109,7 @@ def features(args, kwargs):
 
 
 def call(name, args, kwargs):
-    """The tensor outputs, as a list, for a copy of the arguments, for some ops write to theirs."""
+    """The tensor outputs, as a list, for a copy of the arguments, since some ops modify them."""
     return tensors(tuple_of(function(name)(*args, **kwargs)))
 
 
@@ -193,7 +193,7 @@ def opinfo_cases(vectors, info):
 
 
 def own_cases(vectors):
-    """What the samples leave out: NaN and infinities, ties, empty reductions, Python scalars of both signs."""
+    """Cases that the samples leave out: NaN and infinities, ties, empty reductions, Python scalars of both signs."""
     nan, inf = math.nan, math.inf
 
     def t(values, grad=True):

@@ -1,22 +1,24 @@
-"""Record what PyTorch's optimizers and learning rate schedules do: the vectors that Polygrad's are held to.
+"""Records results of PyTorch's optimizers and learning rate schedules, with which Polygrad's are compared.
 
     python3 scripts/make_optimizer_vectors.py
 
-Writes conformance/data/optimizers, in f64, in the format of scripts/vector_set.py: `op` is the class, "optim.SGD", `a` the list of
-parameters before the first step, and `kw` the keyword arguments and "grads": the parameters' gradients of each step. The outputs are the
-parameters after the first step, then those after the second, and so on. Where there are groups, `a` has a list of parameters for each, and
-"group1.lr" is what the group after the first has in place of "lr".
+Writes conformance/data/optimizers, in f64, in the format of scripts/vector_set.py: `op` is the class, "optim.SGD", `a`
+the list of parameters before the first step, and `kw` the keyword arguments and "grads": the parameters' gradients of
+each step. The outputs are the parameters after the first step, then those after the second, and so on. If there are
+groups, `a` has a list of parameters for each, and "group1.lr" is the second group's value of "lr".
 
-Those that PyTorch lacks are held to: Lion to lion-pytorch 0.2.5, LAMB to timm 1.0.31 (`max_grad_norm=None`). PyTorch's Muon computes its
-iteration in bf16; here `Tensor.bfloat16` is replaced, so that PyTorch's own code computes it in f64.
+Optimizers that PyTorch lacks come from other packages: Lion from lion-pytorch 0.2.5, LAMB from timm 1.0.31
+(`max_grad_norm=None`). PyTorch's Muon computes its iteration in bf16; here `Tensor.bfloat16` is replaced, so that
+PyTorch's own code computes it in f64.
 
-Writes crates/nn/tests/data/schedules.json as well, a list of
+Also writes crates/nn/tests/data/schedules.json, a list of
     {"k": name, "scheduler": class in torch.optim.lr_scheduler, "init": {…}, "base_lr": lr, "lr": [30 numbers]}
-where lr[e] is the rate in epoch e, with one `step` of the schedule after each epoch. A SequentialLR's
-`init` holds {"schedulers": [{"scheduler", "init"}, …], "milestones": […]}, a ChainedScheduler's the schedulers alone. A OneCycleLR has
-"momentum" as well, and its `max_lr` is `base_lr`; a ReduceLROnPlateau has "metrics", one after each epoch.
+where lr[e] is the rate in epoch e, with one `step` of the schedule after each epoch. A SequentialLR's `init` holds
+{"schedulers": [{"scheduler", "init"}, …], "milestones": […]}, a ChainedScheduler's only the schedulers. A OneCycleLR
+also has "momentum", and its `max_lr` is `base_lr`; a ReduceLROnPlateau has "metrics", one after each epoch.
 
-Writes crates/nn/tests/data/ema.json, what `AveragedModel` with `get_ema_multi_avg_fn` makes of a linear layer and a batch normalisation:
+Also writes crates/nn/tests/data/ema.json, the averages that `AveragedModel` with `get_ema_multi_avg_fn` computes of a
+linear layer and a batch normalisation:
     [{"use_buffers": bool, "decay": number, "models": [a state dict after each of 4 changes], "averages": [the same]}, …]
 where a state dict is {name: flat list of values}.
 
@@ -77,7 +79,7 @@ OPTIMIZERS = [
     ("Muon", {"lr": 0.02, "adjust_lr_fn": "original", "ns_steps": 3, "ns_coefficients": [2.0, -1.5, 0.5], "eps": 1e-5}),
 ]
 
-# The options of a first and of a second group: the parameters of SHAPES, one each.
+# The options of a first and a second group, each with one parameter of SHAPES.
 GROUPS = [
     ("SGD", {"lr": 0.1, "momentum": 0.9}, {"lr": 0.01, "weight_decay": 0.1}),
     ("Adam", {"lr": 0.01, "weight_decay": 0.1}, {"lr": 0.1, "weight_decay": 0.0, "betas": [0.8, 0.95]}),
@@ -88,8 +90,8 @@ GROUPS = [
     ("Muon", {"lr": 0.02}, {"lr": 0.1, "weight_decay": 0.0, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}),
 ]
 
-# After the groups, so that what was recorded before keeps its random numbers. RAdam rectifies from its sixth step on, or earlier with another
-# beta2.
+# After the groups, so that earlier cases keep their random numbers. RAdam rectifies from its sixth step on, or earlier
+# with another beta2.
 FURTHER = [
     ("Adagrad", {"lr": 0.1}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5, "eps": 1e-4}),
@@ -199,7 +201,7 @@ SCHEDULES = [
 
 
 def build(name, params, init):
-    """The optimizer that a case is about."""
+    """The optimizer of a case."""
     if name == "Lion":
         return Lion(params, **init)
     if name == "LAMB":
@@ -243,7 +245,7 @@ def schedule(optimizer, name, init):
 
 
 def rates(name, init):
-    """What a case records: the rate of each epoch, and what else the schedule is about."""
+    """The values that a case records: each epoch's rate, and the schedule's other values."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=BASE_LR, momentum=0.9)
     stepper = schedule(optimizer, name, init)
     metrics = [round(2 / (1 + 0.3 * e) + 0.6 * math.sin(e), 3) for e in range(EPOCHS)]
@@ -266,7 +268,7 @@ def flat(state):
 
 
 def averages(use_buffers, decay):
-    """The values of a model that changes, and those of its average."""
+    """The values of a changing model and of its average."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).to(torch.float64)
     average = torch.optim.swa_utils.AveragedModel(
         model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(decay), use_buffers=use_buffers

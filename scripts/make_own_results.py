@@ -1,11 +1,11 @@
-"""Record what PyTorch itself gives in each dtype, where that is off: the proof that a dtype does not carry what an op computes.
+"""Records PyTorch's own result in each dtype if it is inaccurate, as proof that the dtype is too narrow for the op.
 
     python3 scripts/make_own_results.py
 
-Run it after the other make_*_vectors.py scripts. It adds to sets in conformance/data, beside the truth at `<key>`, the tensor `<key>@<dtype>`: PyTorch's
-own result on a CPU in f32, f16 or bf16, for inputs rounded to it, where it is farther from PyTorch's f64 for the same inputs than half of
-what the suite allows near 0; and in f64, where the truth itself is what rounding left over, the farthest of results for inputs that differ
-in their last place.
+Run it after the other make_*_vectors.py scripts. It adds to sets in conformance/data, beside the truth at `<key>`, the
+tensor `<key>@<dtype>`: PyTorch's own result on a CPU in f32, f16 or bf16, for inputs rounded to it, if its distance
+from PyTorch's f64 result for the same inputs is more than half of what the suite allows near 0. In f64, if the truth
+itself is only a rounding error, it is the farthest of the results for inputs that differ in their last place.
 
 Made with PyTorch 2.13.0, transformers 5.23.0, safetensors 0.8.0, NumPy 2.4.6, expecttest 0.3.0 and Python 3.11, on a CPU with AVX2.
 """
@@ -28,7 +28,7 @@ SETS = ("ops", "edges", "modules", "language")
 # A share of the largest value: what conformance/src/tolerance.rs allows at most near 0.
 ALLOWED = {"f64": 1e-10, "f32": 1e-5, "f16": 1e-2, "bf16": 5e-2}
 DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-# What rounding leaves over in f64 of terms of ordinary size is smaller than this; where more changes, a step was crossed.
+# Rounding errors in f64 of terms of ordinary size are smaller than this; a larger change means that a step was crossed.
 LEFT_OVER = 1e-11
 RUNS = 8
 
@@ -109,7 +109,7 @@ class Replay:
         return model
 
     def results(self):
-        """Outputs and gradients by their keys in the file."""
+        """Returns outputs and gradients by their keys in the file."""
         k, outputs = self.case["k"], self.outputs()
         found = {f"{k}/o.{i}": out.detach() for i, out in enumerate(outputs)}
         pairs = [(out, self.file[f"{k}/ct.{i}"]) for i, out in enumerate(outputs) if f"{k}/ct.{i}" in self.file]
@@ -122,7 +122,7 @@ class Replay:
 
 
 def off(own, truth):
-    """The largest difference, infinite where only one is a number."""
+    """The largest difference, which is infinite if only one of the two is a number."""
     own, truth = own.double(), truth.double()
     same = (own == truth) | (own.isnan() & truth.isnan())
     return torch.where(same, 0.0, (own - truth).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
@@ -134,7 +134,7 @@ def largest(x):
 
 
 def of_case(case, file):
-    """What is to be kept of this case: keys and tensors."""
+    """The keys and tensors to store for this case."""
     kept = {}
     f64 = torch.float64
     truth = Replay(case, file, f64, f64).results()
@@ -146,7 +146,7 @@ def of_case(case, file):
     for _ in range(RUNS):
         try:
             moved = Replay(case, file, f64, f64, shift).results()
-        except RuntimeError:  # An input at the end of its domain left it.
+        except RuntimeError:  # An input at the edge of the op's domain has left it.
             continue
         for key, x in moved.items():
             where = off(x, file[key]) > off(farthest[key], file[key])
@@ -166,7 +166,7 @@ def of_case(case, file):
         for key, x in own.items():
             if not x.is_floating_point() or not x.numel():
                 continue
-            # A truth beyond the dtype's range asks for the infinity that it rounds to.
+            # If the truth exceeds the dtype's range, the expected result is the infinity that it rounds to.
             exact_in_dtype = rounded[key].to(dtype).double()
             worst = torch.minimum(off(x, rounded[key]), off(x, exact_in_dtype)).max()
             if float(worst) > ALLOWED[name] * largest(rounded[key]) / 2:

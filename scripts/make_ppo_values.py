@@ -1,11 +1,12 @@
-"""Records one update of proximal policy optimization, with which crates/rl compares its own in tests.
+"""Records one update of proximal policy optimization, with which the tests of crates/rl compare their own.
 
     pip install torch safetensors stable-baselines3==2.9.2
     python3 scripts/make_ppo_values.py
 
-Writes crates/rl/tests/data/ppo/CASE.safetensors, all in f64, booleans as u8, discrete actions and indices as i64. Weights and rollouts are
-numbers that f32 has too, so that a trainer may keep its rollout in f32. T = 16 steps of N = 4 environments, two minibatches in one epoch.
-The settings (γ, λ, …) and the kind of policy are JSON under `settings` in the file's metadata.
+Writes crates/rl/tests/data/ppo/CASE.safetensors, all in f64, booleans as u8, discrete actions and indices as i64.
+Weights and rollouts are exactly representable in f32, so that a trainer may keep its rollout in f32. T = 16 steps of N
+= 4 environments, two minibatches in one epoch. The settings (γ, λ, …) and the kind of policy are JSON under `settings`
+in the file's metadata.
 
 Of each policy:
 
@@ -54,7 +55,7 @@ GENERATOR = torch.Generator()
 
 
 def randn(*shape, scale=1.0):
-    """Numbers that f32 has, too."""
+    """Random numbers that are exactly representable in f32."""
     return (scale * torch.randn(shape, generator=GENERATOR)).double()
 
 
@@ -63,7 +64,7 @@ def chance(*shape, p):
 
 
 class MinGRU(nn.ModuleDict):
-    """Of one layer. Feng et al., "Were RNNs all we needed?" (2024): h' = (1 − z)·h + z·g(W_h x + b_h)."""
+    """One layer, from Feng et al., "Were RNNs all we needed?" (2024): h' = (1 − z)·h + z·g(W_h x + b_h)."""
 
     def __init__(self, inputs, size):
         super().__init__({"0": nn.ModuleDict({name: nn.Linear(inputs, size) for name in ("linear_z", "linear_h")})})
@@ -82,7 +83,7 @@ class Trunk(nn.Module):
             self.memory = {"lstm": nn.LSTM, "gru": nn.GRU, "min_gru": MinGRU}[memory](HIDDEN, MEMORY)
 
     def forward(self, observations, starts, state):
-        """Features of rows; or of steps of environments, where there is a state."""
+        """Features of rows, or of environments' steps if there is a state."""
         x = self.network(observations)
         if not state:
             return x
@@ -96,7 +97,7 @@ class Trunk(nn.Module):
 
 
 class Policy(nn.Module):
-    """What crates/rl calls ActorCritic, under its names of parameters."""
+    """ActorCritic of crates/rl, with its parameter names."""
 
     def __init__(self, case):
         super().__init__()
@@ -121,7 +122,7 @@ class Policy(nn.Module):
                 parameter.copy_(randn(*parameter.shape, scale=1.3 / fan_in**0.5))
 
     def forward(self, observations, masks, starts, state):
-        """The distributions whose product is that of the action, and values."""
+        """Returns the distributions whose product is the action's distribution, and the values."""
         features = self.trunk(observations, starts, state)
         output = self.actor(features)
         critic_features = features if self.case["shared"] else self.critic_trunk(observations, starts, state)
@@ -153,7 +154,7 @@ class Policy(nn.Module):
 
 
 def masks_of(case):
-    """Which actions are allowed: those of the choices in `masked`, at random, but never none."""
+    """Which actions are allowed: random ones for the choices in `masked`, but at least one."""
     if "masked" not in case:
         return None
     parts = []
@@ -166,14 +167,15 @@ def masks_of(case):
 
 def sample(distribution):
     if isinstance(distribution, Normal):
-        # In f32, as the rollout.
+        # In f32, like the rollout.
         return (distribution.mean + distribution.stddev * randn(*distribution.mean.shape)).float().double()
     flat = distribution.probs.flatten(0, -2)
     return torch.multinomial(flat, 1, generator=GENERATOR).view(distribution.batch_shape)
 
 
 def episodes():
-    """Rewards and ends; one row is both terminated and truncated, the last step ends some episodes, and some begin with the first."""
+    """Rewards and flags. One row is both terminated and truncated, the last step ends some episodes, and some begin
+    with the first step."""
     terminated, truncated = chance(STEPS, ENVS, p=0.1), chance(STEPS, ENVS, p=0.1)
     terminated[5, 1] = truncated[5, 1] = True
     terminated[-1] = torch.tensor([True, False, False, False])
@@ -190,7 +192,7 @@ def episodes():
 
 
 def rollout_of(case, policy):
-    """A rollout of a policy that is near this one, so that some ratios and values are clipped and others are not."""
+    """A rollout of a policy close to this one, so that some ratios and values are clipped and others are not."""
     rollout = {"observations": randn(STEPS, ENVS, OBSERVATION), **episodes()}
     masks = masks_of(case)
     if masks is not None:
@@ -230,7 +232,7 @@ def normalized(advantages):
 
 
 def losses(policy, batch, settings):
-    """CleanRL's, of rows [n, …] or of steps of environments [T, n, …]."""
+    """CleanRL's losses, of rows [n, …] or of environments' steps [T, n, …]."""
     clip = settings["clip"]
     distributions, values = policy(batch["observations"], batch.get("masks"), batch["starts"], batch["state"])
     log_probs, entropy = policy.log_prob_and_entropy(distributions, batch["actions"])

@@ -1,18 +1,21 @@
-"""Records updates of PQN, with which crates/rl compares its own in tests.
+"""Records updates of PQN, with which the tests of crates/rl compare their own.
 
     pip install torch safetensors
     python3 scripts/make_pqn_values.py
 
-Writes crates/rl/tests/data/pqn/update.safetensors, all in f64, actions as i64. Weights and steps are numbers that f32 has too. The settings
-are JSON under `settings` in the file's metadata.
+Writes crates/rl/tests/data/pqn/update.safetensors, all in f64, actions as i64. Weights and steps are exactly
+representable in f32. The settings are JSON under `settings` in the file's metadata.
 
-- `network/NAME`: the network before the updates, under crates/rl's names of parameters, with normalized layers;
-- `rollout/…`: `observations [T, N, 4]`, `actions`, `rewards`, `ended` and `terminated [T, N]`, `next_observations [T, N, 4]`, of which those
-  of ended episodes are their last ones; what came of them: `values [T, N]` (of the best actions next) and `targets [T, N]`;
-- `update.K/…` for K = 0, 1, … 6: `places [M]` in the rollout, step by step; `loss`, `value`, `grad_norm` (before clipping),
-  `gradients/NAME`, and `network/NAME` after the step of RAdam: it leaves the second moment alone in the first five.
+- `network/NAME`: the network before the updates, under crates/rl's parameter names, with normalized layers;
+- `rollout/…`: `observations [T, N, 4]`, `actions`, `rewards`, `ended` and `terminated [T, N]`, `next_observations [T,
+  N, 4]`, which at the end of an episode has its last observation; the results: `values [T, N]` (of the next step's best
+  actions) and `targets [T, N]`;
+- `update.K/…` for K = 0, 1, … 6: `places [M]` in the rollout, step by step; `loss`, `value`, `grad_norm` (before
+  clipping), `gradients/NAME`, and `network/NAME` after the step of RAdam, which does not use the second moment in its
+  first five steps.
 
-Targets are the Q(λ) ones of Gallici et al. (2025), the rest is CleanRL's pqn.py, whose targets go on beyond the end of an episode.
+Targets are the Q(λ) targets of Gallici et al. (2025). The rest follows CleanRL's pqn.py, whose own targets continue
+beyond the end of an episode.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0 and Python 3.11, on a CPU.
 """
@@ -32,12 +35,12 @@ GENERATOR = torch.Generator().manual_seed(0)
 
 
 def randn(*shape, scale=1.0):
-    """Numbers that f32 has, too."""
+    """Random numbers that are exactly representable in f32."""
     return (scale * torch.randn(shape, generator=GENERATOR)).double()
 
 
 class Network(nn.Module):
-    """What crates/rl calls QNetwork, under its names of parameters."""
+    """QNetwork of crates/rl, with its parameter names."""
 
     def __init__(self):
         super().__init__()
@@ -69,7 +72,7 @@ def steps():
 
 
 def targets(network, rollout):
-    """Of one row after another, by the definition."""
+    """Computes the targets row by row, from the definition."""
     with torch.no_grad():
         values = network(rollout["next_observations"]).max(-1).values
     found = torch.zeros(STEPS, ROWS, dtype=torch.float64)
@@ -95,7 +98,7 @@ def main():
         size = STEPS * ROWS // SETTINGS["minibatches"]
         places = torch.randperm(STEPS * ROWS, generator=GENERATOR)[:size]
         value = network(flat["observations"][places]).gather(1, flat["actions"][places].unsqueeze(1)).squeeze(1)
-        # As the rollout's targets are kept: in f32.
+        # In f32, as the rollout's targets are stored.
         loss = functional.mse_loss(value, flat["targets"][places].float().double())
         optimizer.zero_grad()
         loss.backward()

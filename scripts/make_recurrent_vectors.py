@@ -1,10 +1,11 @@
-"""Record what PyTorch's recurrent layers and cells answer: the vectors that Polygrad's are held to.
+"""Records results of PyTorch's recurrent layers and cells, with which Polygrad's are compared.
 
     python3 scripts/make_recurrent_vectors.py
 
-Writes conformance/data/recurrent in the format of scripts/make_module_vectors.py. `a` is the input and, if it is given, the state: a tensor,
-or [h, c] for LSTM. The keyword argument "lengths" says that the input was packed with these lengths, in any order, and the output padded to
-the input's length again. The outputs are the output, which cells do not have, and the parts of the state.
+Writes conformance/data/recurrent in the format of scripts/make_module_vectors.py. `a` is the input and, if given, the
+state: a tensor, or [h, c] for LSTM. The keyword argument "lengths" says that the input was packed with these lengths,
+in any order, and the output padded to the input's length again. The outputs are the output, which cells do not have,
+and the parts of the state.
 
 PyTorch has no MinGRU: it is written out below, one step at a time, from Feng et al., "Were RNNs all we needed?" (2024).
 
@@ -68,7 +69,7 @@ def layers(name):
     yield {}, [r(4, C)]
     yield {**deep, "batch_first": True}, [r(3, C), state_of(name, 4, H)]
     yield {"num_layers": 2, "dropout": 0.5}, [r(3, 2, C)], False
-    # Lengths that fall, rise, are mixed, are all the same, or leave steps at the end to nobody.
+    # Lengths that fall, rise, are mixed, are all equal, or leave trailing steps that no sequence uses.
     yield {}, [r(4, 3, C)], True, [4, 2, 1]
     yield {}, [r(4, 3, C), state_of(name, 1, 3, H)], True, [1, 4, 2]
     yield {"bidirectional": True}, [r(4, 3, C)], True, [2, 4, 1]
@@ -105,7 +106,7 @@ def cases():
 
 
 def packed(module, lengths, x, state=None):
-    """The module's answer where only the first steps of each sequence count."""
+    """The module's result if only the first steps of each sequence count."""
     first = module.batch_first
     pack = pack_padded_sequence(x, lengths, batch_first=first, enforce_sorted=False)
     output, state = module(pack, state)
@@ -120,7 +121,7 @@ def main():
         train, lengths = [*rest, *[True, None][len(rest) :]]
         count[name] = count.get(name, 0) + 1
         init = {**SIZES, **init}
-        # The parameters stay as they begin, which is random already.
+        # The parameters keep their initial values, which are already random.
         module = (MinGRU if name == "MinGRU" else getattr(torch.nn, name))(**init).to(torch.float64)
         run, extra = None, None
         if lengths:
