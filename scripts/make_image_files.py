@@ -58,7 +58,8 @@ AFFINE = [
 
 
 def inverse_affine(size, angle, translate, scale, shear):
-    """The matrix of torchvision.transforms.functional.affine, which inverts a rotation after two shears around the middle."""
+    """torchvision.transforms.functional.affine's matrix, which inverts a rotation after two shears around the
+    middle."""
     rot, sx, sy = (math.radians(x) for x in (angle, *shear))
     (cx, cy), (tx, ty) = (0.5 * size[0], 0.5 * size[1]), translate
     a = math.cos(rot - sy) / math.cos(sy)

@@ -1,7 +1,7 @@
 """Records losses of segmentation and their gradients: crates/nn/tests/data/segmentation_losses.json.
 
-The focal loss is torchvision.ops.sigmoid_focal_loss (0.29), the others are segmentation_models_pytorch.losses (0.5), in PyTorch, as their sources
-say.
+The focal loss is torchvision.ops.sigmoid_focal_loss (0.29), the others are segmentation_models_pytorch.losses (0.5),
+rewritten in PyTorch from their sources.
 
     pip install torch==2.13.0
     python3 scripts/make_segmentation_losses.py
@@ -28,7 +28,7 @@ def focal(x, y, alpha, gamma):
 
 
 def overlap(kind, x, y, smooth, eps, logits, ignore, alpha=0.5, beta=0.5):
-    """Of each class, over the batch."""
+    """The overlap of each class, over the batch."""
     n, c = x.shape[:2]
     if y.is_floating_point():
         p = F.logsigmoid(x).exp() if logits else x
@@ -75,7 +75,7 @@ def main():
         more = {"alpha": 0.3, "beta": 0.7} if kind == "tversky" else {}
         options = {"smooth": smooth, "eps": eps, **more}
         call = lambda logits, ignore: lambda x, y: overlap(kind, x, y, logits=logits, ignore=ignore, **options)
-        classes = torch.randint(0, 3, (2, 3, 2))  # Class 3 is never there.
+        classes = torch.randint(0, 3, (2, 3, 2))  # Class 3 never occurs.
         ignored = classes.clone()
         ignored[0, 1] = 255
         record(kind, options, wide(2, 4, 3, 2), classes, call(True, -100))

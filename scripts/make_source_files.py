@@ -1,5 +1,5 @@
-"""Writes the small files of crates/data/tests/sources: Parquet as pyarrow writes it, with the values that were written, and tar files as Python
-writes them.
+"""Writes the small files of crates/data/tests/sources: Parquet files by pyarrow, with the values that were written, and
+tar files by Python.
 
     pip install pyarrow==26.*
     python3 scripts/make_source_files.py
@@ -22,7 +22,7 @@ ROWS = 120
 
 
 def rows():
-    """Numbers and text with gaps."""
+    """Numbers and texts with missing values."""
     chance = random.Random(0)
     towns = ["Bern", "Thun", "Zürich", ""]
     for i in range(ROWS):
@@ -42,7 +42,7 @@ def plain(columns):
 
 
 def record(name, table):
-    """What is in the table, as JSON: a number for each date and time, as Parquet has it."""
+    """The table's content as JSON, with a number for each date and time, as in Parquet."""
     (HERE / f"{name}.json").write_text(json.dumps(table, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
@@ -83,7 +83,7 @@ def houses():
 
 
 def kinds():
-    """A column for each kind of value, and what is nested."""
+    """A column for each kind of value, and nested columns."""
     columns = {
         "i8": pa.array([-128, 127, 0], pa.int8()),
         "u8": pa.array([0, 255, 1], pa.uint8()),
@@ -135,7 +135,7 @@ def shards():
             folder.type = tarfile.DIRTYPE
             tar.addfile(folder)
             for i in range(5):
-                # Longer than a plain header takes, but with ustar's two fields.
+                # Too long for a plain header, but not for ustar's two fields.
                 stem = f"{'train/' * (25 if i == 3 and form != tarfile.USTAR_FORMAT else 1)}{'x' * (85 if i == 4 else 1)}{i}"
                 for part, data in [("txt", f"text {i}, é"), ("CLS", str(i % 3)), ("meta.json", json.dumps({"i": i}))]:
                     member = tarfile.TarInfo(f"{stem}.{part}")

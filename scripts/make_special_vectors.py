@@ -1,11 +1,12 @@
-"""Record what PyTorch answers where numbers end: NaN, infinities, and tensors without elements, for every op and layer that is recorded.
+"""Records PyTorch's results for NaN, infinities and tensors without elements, for every recorded op and layer.
 
     python3 scripts/make_special_vectors.py
 
-Writes conformance/data/specials, in f64, in the format of scripts/vector_set.py; run it after the scripts that write the sets it reads. Of
-each op, variant and layer the smallest recorded case is taken, and changed in one argument: an element of it becomes NaN, infinite or
-negative infinite, or one of its axes loses its elements, alone or with every axis of that extent; `special` says which: "nan", "inf",
-"-inf" or "empty". Where PyTorch refuses that, `n` is 0 and `refused` is true. docs/differences.md is compared with what comes of it.
+Writes conformance/data/specials, in f64, in the format of scripts/vector_set.py; run it after the scripts that write
+the sets it reads. For each op, variant and layer it takes the smallest recorded case and changes one argument: an
+element becomes NaN, infinity or negative infinity, or one axis becomes empty, alone or with every axis of that extent.
+`special` says which: "nan", "inf", "-inf" or "empty". If PyTorch refuses the change, `n` is 0 and `refused` is true.
+docs/differences.md is compared with the results.
 
 Made with PyTorch 2.13.0, safetensors 0.8.0, NumPy 2.4.6, expecttest 0.3.0 and Python 3.11. Any CPU build of PyTorch 2.13 runs it.
 """
@@ -51,7 +52,7 @@ def smallest(folder):
         if not any(t.is_floating_point() and t.numel() > 1 for t in inputs):
             continue
         size = sum(stored[key].numel() for key in keys)
-        # Arguments that are there say more than those that are not.
+        # A case with more arguments tests more.
         rank = (size - 4 * len(case["kw"]), len(chosen))
         name = (case["op"], case["var"], case["kw"].get("train", True))
         if name not in chosen or rank < chosen[name][0]:
@@ -60,7 +61,7 @@ def smallest(folder):
 
 
 def replaced(value, target, make):
-    """A copy of an argument in which the tensors are what `make` says of them; `target` is the one that changes."""
+    """A copy of an argument with its tensors replaced by `make`; `target` is the tensor that changes."""
     if isinstance(value, torch.Tensor):
         changed = make(value.detach(), value is target)
         return changed.clone().requires_grad_(value.requires_grad)
@@ -100,7 +101,7 @@ def changes(args):
 
 
 def survives(add):
-    """Whether PyTorch answers or refuses, rather than ending the process."""
+    """Whether PyTorch returns or raises, rather than ending the process."""
     child = os.fork()
     if child == 0:
         try:
@@ -111,7 +112,7 @@ def survives(add):
 
 
 def attempt(vectors, what, add):
-    """Adds a case, or the word that PyTorch refuses it."""
+    """Adds a case, or a note that PyTorch refuses it."""
     if what == "empty" and not survives(add):
         return
     trial = VectorSet()
@@ -119,7 +120,7 @@ def attempt(vectors, what, add):
         add(trial)
         [case] = trial.cases
     except (RuntimeError, ValueError, IndexError, TypeError):
-        # The arguments alone.
+        # Only the arguments.
         trial = VectorSet()
         case = add.refused(trial)
         case.update(k=add.name(), n=0, refused=True)

@@ -1,9 +1,10 @@
-"""Records what Python's `tokenizers` makes of texts and pairs: truncation, padding, token types and special tokens.
+"""Records how Python's `tokenizers` encodes texts and pairs: truncation, padding, token types and special tokens.
 
     pip install tokenizers==0.23.3
     python3 scripts/make_tokenizer_batches.py
 
-Writes crates/text/tests/data/batches.json: three small tokenizers, one of which has both sections in its file, and cases.
+Writes crates/text/tests/data/batches.json: three small tokenizers, one of which has sections for truncation and padding
+in its file, and cases.
 """
 
 import itertools
@@ -43,7 +44,7 @@ def bert():
 
 
 def roberta():
-    """Every byte is a token; pairs have two tokens between them, and no types."""
+    """Every byte is a token; the texts of a pair are separated by two tokens and have no types."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate(["<s>", "<pad>", "</s>", *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocabulary, []))
@@ -55,7 +56,7 @@ def roberta():
 
 
 def plain():
-    """No post-processor at all."""
+    """Without a post-processor."""
     tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(["<unk>", *WORDS])}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return tokenizer
@@ -98,11 +99,11 @@ def main():
         try:
             case["rows"] = rows(tokenizer, texts, special, overflowing)
             if len({len(row[1]) for row in case["rows"]}) > 1:
-                continue  # Longer than a fixed length: no tensor.
-        except BaseException as error:  # pyo3 panics are no Exceptions.
+                continue  # Some rows exceed the fixed length, so they form no tensor.
+        except BaseException as error:  # Panics in pyo3 are not Exceptions.
             case["error"], errors = str(error), errors + 1
         cases.append(case)
-    # A file that says itself how batches are made.
+    # A file that contains its own settings for batches.
     tokenizer = bert()
     tokenizer.enable_truncation(11, stride=2, strategy="longest_first")
     tokenizer.enable_padding(pad_id=0, length=11, direction="left")

@@ -1,4 +1,4 @@
-"""Record how PyTorch trains two small models: the trajectories that Polygrad must follow.
+"""Records how PyTorch trains two small models: the trajectories that Polygrad must follow.
 
     python3 scripts/make_trajectories.py
 
@@ -78,7 +78,7 @@ def load():
 
 
 def train(model, shape, optimizer, options, images, labels, dtype):
-    """The losses of one run and {name: {"sum", "sumsq"}} of its final weights."""
+    """Returns the losses of one run and {name: {"sum", "sumsq"}} of its final weights."""
     model = model.to(dtype)
     step = getattr(torch.optim, optimizer)(model.parameters(), **options)
     losses = []

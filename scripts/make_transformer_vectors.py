@@ -1,13 +1,14 @@
-"""Record what PyTorch's attention and transformer layers answer: the vectors that Polygrad's are held to.
+"""Records results of PyTorch's attention and transformer layers, with which Polygrad's are compared.
 
     python3 scripts/make_transformer_vectors.py
 
-Writes conformance/data/transformer in the format of scripts/make_module_vectors.py. Arguments of the call that are not positional go by
-their names: masks, is_causal, need_weights. The arguments of a stack's layers are called
-"layer.<name>". Dropout is 0 in training mode.
+Writes conformance/data/transformer in the format of scripts/make_module_vectors.py. Keyword arguments of the call keep
+their names: masks, is_causal, need_weights. The arguments of a stack's layers are named "layer.<name>". Dropout is 0 in
+training mode.
 
-Rotary positions have no class in PyTorch: "rotary_embedding" is what Hugging Face's Llama ("halves") and GPT-J ("adjacent") do to queries,
-with angles from Su et al., "RoFormer" (2021), computed in f64. "positional_encoding" is Vaswani et al. (2017).
+Rotary positions have no class in PyTorch: "rotary_embedding" is the transform that Hugging Face's Llama ("halves") and
+GPT-J ("adjacent") apply to queries, with angles from Su et al., "RoFormer" (2021), computed in f64.
+"positional_encoding" is Vaswani et al. (2017).
 
 Made with PyTorch 2.13.0, transformers 5.23.0, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11, on a CPU.
 """
@@ -63,7 +64,7 @@ def attentions():
 
 
 def added_keys():
-    """(init, inputs, keyword arguments of the call) of nn.MultiheadAttention with more keys than it is given."""
+    """(init, inputs, keyword arguments of the call) of nn.MultiheadAttention with added keys."""
     base = {"embed_dim": E, "num_heads": H}
     first = {**base, "batch_first": True}
     bias, zero = {"add_bias_kv": True}, {"add_zero_attn": True}
@@ -131,7 +132,7 @@ def stacks():
 
 
 def randomize(module):
-    """Weights as large as trained ones, so that attention is not all on one key."""
+    """Weights of trained size, so that attention is not all on one key."""
     with torch.no_grad():
         for p in module.parameters():
             p.normal_(std=0.4)
@@ -170,7 +171,7 @@ def rotary(vectors):
             both = torch.cat((angles, angles), -1)[None]
             y = halves(four, four, both.cos(), both.sin())[0]
         else:
-            # GPT-J has the heads after the places.
+            # In GPT-J the axis of heads follows the axis of positions.
             y = adjacent(four.transpose(1, 2), angles.sin()[None], angles.cos()[None]).transpose(1, 2)
         y = y.reshape(shape)
         kw = {"base": base, "offset": offset, "pairs": pairs}

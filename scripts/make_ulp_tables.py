@@ -1,10 +1,10 @@
-"""Compact NumPy's tables of exactly rounded values of elementary functions.
+"""Compacts NumPy's tables of exactly rounded values of elementary functions.
 
     python3 scripts/make_ulp_tables.py
 
-Writes conformance/data/ulp/<function>.txt: lines of input and output as hexadecimal bits, 8 digits each for f32 and 16 for f64, in
-the order of the tables. The tables are NumPy's (BSD 3-Clause, whose notice is copied beside them); their own bounds are left out, for
-the conformance suite has one table of bounds.
+Writes conformance/data/ulp/<function>.txt: lines of input and output as hexadecimal bits, 8 digits each for f32 and 16
+for f64, in the order of the tables. The tables are NumPy's (BSD 3-Clause, whose notice is copied beside them); their
+own bounds are left out, since the conformance suite has one table of bounds.
 
 Made with NumPy 2.4.6.
 """

@@ -1,13 +1,14 @@
-"""Record what PyTorch's models for images answer: the vectors that Polygrad's are held to.
+"""Records results of PyTorch's image models, with which Polygrad's are compared.
 
     python3 scripts/make_vision_model_vectors.py
 
-Writes conformance/data/vision, in f64, in the format of scripts/vector_set.py. `op` is "models." and Polygrad's name of the model, `a` the
-images, and `kw` has "config", the model's config as JSON, then "state.<name>": the state dict before the call, and "train": false in
-evaluation mode. The outputs are the model's and then its buffers after the call, in the order of their names. The images and every parameter
-have a gradient.
+Writes conformance/data/vision, in f64, in the format of scripts/vector_set.py. `op` is "models." and Polygrad's name of
+the model, `a` the images, and `kw` has "config", the model's config as JSON, then "state.<name>": the state dict before
+the call, and "train": false in evaluation mode. The outputs are the model's, followed by its buffers after the call, in
+the order of their names. The images and every parameter have a gradient.
 
-ResNet and VisionTransformer are torchvision's classes, ResNet with fewer channels. MLP and LeNet are written out here, of torch.nn's layers.
+ResNet and VisionTransformer are torchvision's classes, ResNet with fewer channels. MLP and LeNet are defined here, with
+torch.nn's layers.
 
 Made with PyTorch 2.13.0, torchvision 0.29.2, safetensors 0.8.0, NumPy 2.4.6 and Python 3.11.
 """
@@ -27,7 +28,7 @@ LIMIT = 1_500_000
 
 
 class NarrowResNet(ResNet):
-    """torchvision's, with another number of channels and perhaps with a stem for small images."""
+    """torchvision's ResNet with another number of channels, and optionally a stem for small images."""
 
     def __init__(self, layers, num_classes=1000, in_channels=3, width=64, small_images=False):
         super().__init__(BasicBlock, layers, num_classes)
@@ -43,7 +44,7 @@ class NarrowResNet(ResNet):
 
 
 class LeNet(nn.Module):
-    """The network of PyTorch's tutorial "Neural Networks", with a padding."""
+    """The network of PyTorch's tutorial "Neural Networks", with optional padding."""
 
     def __init__(self, in_channels, image_size, padding, channels, hidden, num_classes):
         super().__init__()
@@ -86,8 +87,8 @@ def cases():
     yield "LeNet", lenet, (2, 1, 12, 13), True
     yield "LeNet", {**lenet, "in_channels": 3, "image_size": [16, 18], "padding": 0}, (1, 3, 16, 18), True
     small = {"in_channels": 3, "num_classes": 3, "width": 2}
-    # In training one block a stage: normalising by the batch amplifies rounding from layer to layer, so that PyTorch's own f32 gradients of
-    # a narrow ResNet-18 in training miss its f64 ones by up to 5e-5.
+    # In training mode, only one block per stage: batch normalisation amplifies rounding from layer to layer, so
+    # PyTorch's own f32 gradients of a narrow ResNet-18 in training differ from its f64 ones by up to 5e-5.
     yield "ResNet", {**small, "layers": [1, 1, 1, 1], "in_channels": 1}, (8, 1, 33, 33), True
     yield "ResNet", {**small, "layers": [2, 2, 2, 2], "width": 1}, (1, 3, 33, 35), False
     yield "ResNet", {**small, "layers": [3, 4, 6, 3], "width": 1}, (2, 3, 24, 24), False
@@ -100,7 +101,7 @@ def cases():
 
 
 def randomize(model):
-    """Random values for what begins as zeros and ones."""
+    """Random values for parameters and buffers that are initially zeros or ones."""
     with torch.no_grad():
         for name, value in [*model.named_parameters(), *model.named_buffers()]:
             if name.endswith("running_var"):

@@ -1,4 +1,4 @@
-"""Writes the official ONNX node cases as one archive that the tests of polygrad-onnx read.
+"""Writes the official ONNX node cases as one archive for the tests of polygrad-onnx.
 
 Run it with the PyPI wheel `onnx==1.23.2` (and numpy, protobuf, ml_dtypes) on the path:
 
@@ -12,9 +12,10 @@ The archive is a gzip stream of records, all integers little-endian u32, texts a
     set:   inputs (u32) | value … | outputs (u32) | value …
     value: kind (1 byte): 0 the number of the blob with a TensorProto's bytes; 1 a sequence: count, values; 2 an empty optional
 
-A case is *ordinary*, and counts towards the bar of the README, when all its nodes are of the domain ai.onnx, all graph inputs and
-outputs are tensors of f32, i32, i64 or bool, it is not the expansion of another case, it has no loss, optimizer or training mode, and
-it needs no op set newer than version 24: 768 cases, of which 749 need none newer than 23.
+A case is *ordinary*, and counts towards the README's goal, if all its nodes are in the domain ai.onnx, all graph inputs
+and outputs are tensors of f32, i32, i64 or bool, it is not the expansion of another case, it has no loss, optimizer or
+training mode, and it needs no op set newer than version 24. There are 768 such cases, of which 749 need none newer than
+23.
 """
 
 import gzip
@@ -44,7 +45,7 @@ def blob(value):
 
 
 def value(item, info):
-    """One input or output, which the loader gives as an array, a list, a proto or None."""
+    """One input or output, which the loader returns as an array, a list, a proto or None."""
     if item is None:
         return b"\x02"
     if isinstance(item, (list, tuple)):
@@ -77,13 +78,13 @@ def record(case):
     for inputs, outputs in case.data_sets:
         for items, names in zip((inputs, outputs), infos):
             out += struct.pack("<I", len(items))
-            # Names come from the graph: an input that is left out has none.
+            # Names come from the graph, since an omitted input has none.
             out += b"".join(value(item, names[min(i, len(names) - 1)]) for i, item in enumerate(items))
     return out
 
 
 def write(path, cases):
-    """Writes one archive; says how many cases it has."""
+    """Writes one archive and prints how many cases it has."""
     records = []
     for case in cases:
         try:

@@ -1,9 +1,9 @@
-"""Judges exported models by other people's code: onnx.checker, strict shape inference, and ONNX Runtime.
+"""Judges exported models by independent code: onnx.checker, strict shape inference, and ONNX Runtime.
 
-Takes the folder that `cargo run -p polygrad-judging --bin exported -- FOLDER` writes: for each model a folder of its own with
-`opsetN.onnx`, and inputs and outputs at two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`. Prints lines of fields with tabs between
-(see judging.py): 0 by `checker`, the largest difference by `ONNX Runtime`. Fails when one is above 1e-5 or a check
-fails. `cargo xtask onnx-judges` runs it and makes a table of them.
+Takes the folder that `cargo run -p polygrad-judging --bin exported -- FOLDER` writes: for each model a folder of its
+own with `opsetN.onnx`, and inputs and outputs at two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`. Prints lines of
+tab-separated fields (see judging.py): 0 for `checker`, the largest difference for `ONNX Runtime`. Fails if a difference
+is above 1e-5 or a check fails. `cargo xtask onnx-judges` runs it and makes a table of them.
 
     pip install onnx onnxruntime numpy
     python scripts/onnx_judge.py FOLDER

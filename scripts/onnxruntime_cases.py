@@ -4,12 +4,12 @@ Run it with `onnx==1.23.2`, `onnxruntime==1.32.0`, NumPy and scikit-learn's conv
 
     python3 scripts/onnxruntime_cases.py crates/onnx/tests/data/onnxruntime_cases.bin.gz
 
-The archive has the form of scripts/onnx_cases.py, whose cases the tests run beside these. Each case is one node of
-com.microsoft, of ai.onnx.ml, or one that ONNX Runtime added to ai.onnx, with inputs that are drawn here.
+The archive has the format of scripts/onnx_cases.py; the tests run the cases of both. Each case is one node of
+com.microsoft or ai.onnx.ml, or one that ONNX Runtime added to ai.onnx, with inputs that are drawn here.
 
-Results that are quantized must be equal where scales are powers of two, since all that is rounded then is a quotient
-that every kernel knows exactly. With other scales ONNX Runtime's own results change by one step from kernel to kernel
-(a product by a reciprocal, a fixed point), so `STEP` allows one there. Real results may differ as f32 rounds.
+Quantized results must be equal if scales are powers of two, since then only a quotient is rounded that every kernel
+computes exactly. With other scales ONNX Runtime's own results differ by one step between kernels (a product by a
+reciprocal, a fixed point), so `STEP` allows one step. Float results may differ by f32's rounding.
 """
 
 import sys
@@ -43,8 +43,8 @@ def run(model, inputs):
 
 
 def keep(name, model, inputs, near):
-    """Adds a case with what ONNX Runtime gives for these inputs."""
-    # The converter draws a name and an order.
+    """Adds a case with ONNX Runtime's outputs for these inputs."""
+    # The converter chooses a random name and order.
     model.graph.name = "case"
     model.opset_import.sort(key=lambda opset: opset.domain)
     outputs = run(model, inputs)
@@ -63,7 +63,7 @@ def info(name, value):
 
 def node(name, op, operands, outputs=(TensorProto.FLOAT,), near=NEAR, domain=MS, fixed=(), version=20, ml=3,
          **attributes):
-    """A case of one node: operands are arrays, or None for one that is left out; `fixed` ones are initializers."""
+    """Adds a case of one node. Operands are arrays, or None if omitted; those in `fixed` are initializers."""
     names = ["" if value is None else f"x{i}" for i, value in enumerate(operands)]
     made = ["" if kind is None else f"y{i}" for i, kind in enumerate(outputs)]
     call = helper.make_node(op, names, made, name=name, domain=domain, **attributes)
@@ -219,7 +219,7 @@ def lstms():
              real(directions, batch, size, scale=0.3) if full else None,
              real(directions, batch, size, scale=0.3) if full else None, None,
              scales[0], zero, scales[1], zero]
-        # States of sequences that are over count for the range of the others' here, and not there.
+        # States of finished sequences count towards the quantization range here, but not in ONNX Runtime.
         near = (1e-2, 3e-3) if name == "lengths" else (1e-3, 1e-4)
         node(f"DynamicQuantizeLSTM_{name}", "DynamicQuantizeLSTM", x, (FLOAT,) * 3, near,
              fixed=(1, 2, 8, 9, 10, 11), hidden_size=size, **extra)
@@ -420,7 +420,7 @@ def conversions():
 
 
 def main():
-    # These do not count towards the bar of the official ones.
+    # These cases do not count towards the goal for official cases.
     onnx_cases.is_ordinary = lambda case: False
     for family in [quantized_elementwise, quantized_windows, quantized_products, lstms, fused, norms, attention, rotary,
                    grouped, blocks, conversions]:

@@ -1,11 +1,12 @@
-"""Plays a policy that Polygrad exported, in Gymnasium and by ONNX Runtime, and says what returns it gets.
+"""Plays a policy that Polygrad exported, in Gymnasium with ONNX Runtime, and prints its returns.
 
     pip install gymnasium onnxruntime
     python3 scripts/play_exported.py policy.onnx --env CartPole-v1 --episodes 100
 
-Actions are the likeliest ones; continuous ones are clipped to the environment's bounds. The model's inputs are `observation [N, …]`, `mask
-[N, outputs]` if there is one (what Gymnasium tells as `action_mask`, or all actions), and for a policy with memory `state_0`, …, which begin as
-zeros and become `next_state_0`, …; it gives `logits`, `mean` or `action`, `[N, outputs]`. Prints the mean return and its standard error.
+Actions are the likeliest ones; continuous ones are clipped to the environment's bounds. The model's inputs are
+`observation [N, …]`, `mask [N, outputs]` if there is one (Gymnasium's `action_mask`, or all actions), and for a policy
+with memory `state_0`, …, which begin as zeros and become `next_state_0`, …; its output is `logits`, `mean` or `action`,
+`[N, outputs]`. Prints the mean return and its standard error.
 """
 
 import argparse
@@ -21,7 +22,7 @@ DTYPES = {"tensor(float)": numpy.float32, "tensor(double)": numpy.float64, "tens
 
 
 class Player:
-    """A policy in one episode at a time."""
+    """A policy that plays one episode at a time."""
 
     def __init__(self, file, env):
         options = onnxruntime.SessionOptions()
@@ -45,7 +46,7 @@ class Player:
             raise ValueError(f"{file} takes observations of {shape}; those of {env.spec.id} are {env.observation_space.shape}")
 
     def zeros(self, name):
-        """For a batch of one."""
+        """Zeros for a batch of one."""
         shape = [x if isinstance(x, int) else 1 for x in self.inputs[name].shape]
         return numpy.zeros(shape, DTYPES[self.inputs[name].type])
 

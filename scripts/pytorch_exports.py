@@ -1,11 +1,11 @@
-"""Exports the models of pytorch_models.py by PyTorch's two exporters, with PyTorch's own answers.
+"""Exports the models of pytorch_models.py by PyTorch's two exporters, with PyTorch's own outputs.
 
     python3 scripts/pytorch_exports.py FOLDER [ARCHIVE]
 
-For each model a folder with `torchscript17.onnx` and `torchscript20.onnx` (`dynamo=False`) and `dynamo20.onnx` (`dynamo=True`), all with
-named extents (but see FIXED), its weights as `model.safetensors`, and inputs and outputs of two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`: what the
-judges of `cargo xtask onnx-judges` read. ARCHIVE is the same, without what is large, for the tests of polygrad-onnx, in the format of
-onnx_cases.py:
+For each model a folder with `torchscript17.onnx` and `torchscript20.onnx` (`dynamo=False`) and `dynamo20.onnx`
+(`dynamo=True`), all with named extents (but see FIXED), its weights as `model.safetensors`, and inputs and outputs of
+two sizes, `input_ROUND_I.pb` and `output_ROUND_I.pb`, for the judges of `cargo xtask onnx-judges`. ARCHIVE has the same
+without large files, for the tests of polygrad-onnx, in the format of onnx_cases.py:
 
     eval "$(cargo xtask setup pytorch)"
     python3 scripts/pytorch_exports.py /tmp/pytorch crates/onnx/tests/data/pytorch_cases.bin.gz
@@ -24,10 +24,10 @@ from onnx import numpy_helper
 from pytorch_models import cases
 from safetensors.torch import save_model
 
-# What both sides agree within, absolutely and relatively.
+# The absolute and the relative tolerance.
 TOLERANCE = 1e-5
 
-# Bytes that a file of the archive has at most: it is in the repository.
+# The most bytes of a file in the archive, since the archive is in the repository.
 ARCHIVED = 240_000
 
 
@@ -48,8 +48,8 @@ def dynamo(case, path, opset):
 
 EXPORTERS = {"torchscript17": (torchscript, 17), "torchscript20": (torchscript, 20), "dynamo20": (dynamo, 20)}
 
-# What is not exported, since these exporters fix the length to the one of the example, whatever they are told: ONNX Runtime refuses the
-# files at another length too.
+# Combinations that are not exported, since these exporters fix the length to the example's despite named extents. ONNX
+# Runtime also refuses the files at another length.
 FIXED = {
     "causal_attention": {"torchscript17", "torchscript20"},
     "lstm_with_state": {"dynamo20"},
@@ -59,7 +59,7 @@ FIXED = {
 
 
 def plain(model):
-    """Without what says where in PyTorch's source each node comes from, and on whose disk."""
+    """Removes the source locations that PyTorch stores for each node, which include local paths."""
     for part in [model, model.graph, *model.functions, *model.graph.node, *model.graph.value_info, *model.graph.initializer]:
         part.ClearField("doc_string")
         if "metadata_props" in part.DESCRIPTOR.fields_by_name:

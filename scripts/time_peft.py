@@ -1,4 +1,5 @@
-"""Times `polygrad finetune` beside PEFT: tokens a second of CPU time, peak memory and losses of training an adapter with one thread, in turns.
+"""Times `polygrad finetune` and PEFT in turns: tokens per second of CPU time, peak memory and losses of training an
+adapter with one thread.
 
     pip install torch==2.13.0 transformers==5.24.0 peft==0.21.2 sentence-transformers==6.2.0 safetensors
     cargo build --release -p polygrad-cli --features text
@@ -6,9 +7,10 @@
     python3 scripts/time_peft.py target/release/polygrad pack    # the same with texts of 16 to 128 tokens, with and without --pack
     python3 scripts/time_peft.py target/release/polygrad embed   # all-MiniLM-L6-v2's shape
 
-Weights are random and so are texts, each of 128 tokens if nothing else is said: neither changes what a step costs. CPU time is counted, since others
-may use the machine. The last of three epochs counts: ours records steps in those before. `--rounds N` runs each N times, `--against PROGRAM` takes another build of
-polygrad in place of PEFT.
+Weights are random and so are texts, each of 128 tokens unless stated otherwise: neither changes the cost of a step. CPU
+time is measured, since other processes may use the machine. Only the last of three epochs counts, since ours records
+steps in the earlier ones. `--rounds N` runs each N times, `--against PROGRAM` takes another build of polygrad in place
+of PEFT.
 """
 
 import argparse
@@ -40,7 +42,8 @@ def words_of(folder, count):
 
 
 def make(task, folder):
-    """A model of random weights, as the Hub or sentence-transformers would have it, and examples. Returns how many tokens these have."""
+    """Writes a model with random weights in the Hub's or sentence-transformers' format, and examples. Returns the
+    examples' number of tokens."""
     import torch
 
     torch.manual_seed(0)
@@ -75,7 +78,7 @@ def make(task, folder):
     if task == "embed":
         lines = [{"anchor": text(length), "positive": text(length)} for length in lengths]
     else:
-        # A token for the end follows, which is not seen.
+        # An end token follows, which the model does not read as input.
         lines = [{"prompt": text(1), "completion": text(length - 1)} for length in lengths]
     rows = [json.dumps(line) + "\n" for line in lines]
     (folder / "lines.jsonl").write_text("".join(rows))
@@ -84,7 +87,7 @@ def make(task, folder):
 
 
 def train_theirs(task, folder):
-    """Trains with PEFT, and says each epoch's loss."""
+    """Trains with PEFT, and prints each epoch's loss."""
     import peft
     import torch
 
@@ -137,7 +140,7 @@ def used(process):
 
 
 def ended(process, marks, losses):
-    """CPU time of the last epoch, peak memory in MB and losses, of a process that went through its epochs at these times."""
+    """Returns the last epoch's CPU time, peak memory in MB and losses, for a process with these epoch times."""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, process.args
@@ -170,14 +173,14 @@ def ours(program, task, folder, *more):
     while len(losses) < EPOCHS:
         time.sleep(0.01)
         rows = metrics.read_text().splitlines() if metrics.exists() else []
-        # Of whole epochs; each has rows before its end.
+        # Only rows at the end of an epoch; each epoch also has earlier rows.
         learnt = [float(row.split(",")[3]) for row in rows if ".0000,train," in row]
         if len(learnt) > len(losses):
             marks.append((start, used(process)))
             losses = learnt
         if sum(",validation," in row for row in rows) > judged:
             judged, start = judged + 1, used(process)
-        # As long as it has not been waited for, its times can be read.
+        # The process's times can be read until it is waited for.
         assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None or len(losses) == EPOCHS, line
     found = ended(process, marks, losses)
     subprocess.run(["rm", "-r", run], check=True)

@@ -6,9 +6,9 @@ the cases name. In a case an argument is JSON as PyTorch takes it, with these ad
 - a tensor is `{"t": key}`, a list of tensors a list of these;
 - a dtype is its name, "float64"; a float that JSON lacks is "inf", "-inf" or "nan".
 
-`<k>/o.<i>` is output i of case k, `<k>/ct.<i>` the cotangent given for it, and `<key>/g` the
-gradient that PyTorch found for the tensor at `key`. Beside an output or a gradient, `<key>@f16` may
-hold what PyTorch itself gives in f16, or in another dtype, where that is far off.
+`<k>/o.<i>` is output i of case k, `<k>/ct.<i>` the cotangent given for it, and `<key>/g` the gradient that PyTorch
+found for the tensor at `key`. Beside an output or a gradient, `<key>@f16` may hold PyTorch's own result in f16, or in
+another dtype, if that is inaccurate.
 """
 
 import json
@@ -25,14 +25,14 @@ class Unrepresentable(Exception):
 
 
 class VectorSet:
-    """Cases and their tensors on the way to a folder."""
+    """Cases and their tensors, to be written to a folder."""
 
     def __init__(self):
         self.cases = []
         self.tensors = {}
 
     def put(self, key, tensor):
-        """Keep a copy of this tensor under this key."""
+        """Keeps a copy of this tensor under this key."""
         if tensor.dtype not in KEPT or tensor.layout != torch.strided:
             raise Unrepresentable(f"{key}: {tensor.dtype}, {tensor.layout}")
         if key in self.tensors:
@@ -65,8 +65,8 @@ class VectorSet:
         return []
 
     def outputs(self, k, outputs, wanted):
-        """Keep the outputs of case k, random cotangents for the differentiable ones, and the
-        gradients of the `wanted` (key, tensor) pairs. The number of outputs."""
+        """Keeps the outputs of case k, random cotangents for the differentiable ones, and the gradients of the `wanted`
+        (key, tensor) pairs. Returns the number of outputs."""
         cotangents, roots = [], []
         for i, out in enumerate(outputs):
             self.put(f"{k}/o.{i}", out)
@@ -83,7 +83,7 @@ class VectorSet:
         return len(outputs)
 
     def save(self, folder, limit):
-        """Write the set; an error if it takes more than `limit` bytes."""
+        """Writes the set; fails if it takes more than `limit` bytes."""
         folder.mkdir(parents=True, exist_ok=True)
         lines = ",\n".join(json.dumps(c, allow_nan=False, separators=(",", ":")) for c in self.cases)
         (folder / "manifest.json").write_text(f"[\n{lines}\n]\n")
