@@ -1,4 +1,4 @@
-"""Times inference servers beside each other: each on core 0, the load on core 1, in turns.
+"""Times inference servers in turns: each runs on core 0, and the load generator on core 1.
 
     python scripts/serve/bench.py ONNX_FOLDER [--ours NAME=COMMAND ...] [--only identity,mlp,...] [--clients 1,16,32] [--turns 5]
                                   [--seconds 2] [--sides NAME,...] [--offline COMMAND] [--overload] [--json FILE]
@@ -7,15 +7,16 @@ ONNX_FOLDER has mlp.onnx, cnn.onnx, lstm.onnx, bert.onnx and resnet18.onnx, whic
 writes. In a COMMAND of ours, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
 --ours 'polygrad=target/release/polygrad serve --repository {models} --port {port}'.
 
-An identity of 64 numbers and of 16,384 is measured by a route written by hand on axum and on tonic, and by furnace-server; models by Triton
-(its Python backend, since no package has its other ones), MLServer and FastAPI, all with ONNX Runtime on one thread. Every answer is first
-held to ONNX Runtime's. With --overload, requests arrive at twice the rate that each server can answer, for 60 s or --seconds. Their deadline
-is four times the 99th percentile at 32 clients, and they tell it where the protocol has a word for it. Capacity is the mean of what was
-measured before and after, since machines change their speed.
+Identities of 64 and of 16,384 numbers are compared with handwritten routes on axum and tonic, and with furnace-server;
+models are compared with Triton (its Python backend, since no package has its other backends), MLServer and FastAPI, all
+with ONNX Runtime on one thread. Every server's answer is first compared with ONNX Runtime's. With --overload, requests
+arrive at twice the rate that each server can answer, for 60 s or --seconds. Their deadline is four times the 99th
+percentile at 32 clients, and is sent if the protocol supports it. Capacity is the mean of measurements before and
+after, since machines change their speed.
 
---offline COMMAND is a loop without a server, which runs {model} for {seconds} with 32 rows at a time on the servers' core, in turns with
-them, and says in the end how many µs a run took:
---offline 'benches/onnx/target/release/polygrad-bench-onnx --profile --batch 32 --seconds {seconds} {model}'.
+--offline COMMAND is a loop without a server, which runs {model} for {seconds} with 32 rows at a time on the servers'
+core, in turns with them, and prints at its end how many µs a run took: --offline
+'benches/onnx/target/release/polygrad-bench-onnx --profile --batch 32 --seconds {seconds} {model}'.
 """
 
 import argparse
@@ -48,7 +49,7 @@ BATCH = 32
 
 @dataclasses.dataclass
 class Side:
-    """A server that runs, and the request that it gets."""
+    """A running server, and the request that it gets."""
 
     name: str
     server: servers.Server
@@ -59,7 +60,7 @@ class Side:
         return self.server.grpc_url if self.request.grpc else self.server.url
 
     def load(self, *options):
-        """What the load program says about it."""
+        """The load program's measurements of the server."""
         line = ["taskset", "-c", LOAD_CORE, servers.load(), "load", "--url", self.url() + self.request.path, "--body", self.body]
         line += ["--grpc"] * self.request.grpc
         for name, value in self.request.headers.items():
@@ -71,7 +72,7 @@ class Side:
 
 
 class Offline:
-    """A loop without a server, which takes turns like one."""
+    """A loop without a server, which takes turns with the servers."""
 
     name = "offline, 32 rows"
 
@@ -94,7 +95,7 @@ class Offline:
 
 
 def inputs_of(name, session):
-    """One row, the same for all."""
+    """One input row, the same for all servers."""
     random = np.random.default_rng(1)
     rows = {}
     for value in session.get_inputs():
@@ -107,7 +108,7 @@ def inputs_of(name, session):
 
 
 def contestants(name, folder, given):
-    """(name, server, how it is asked) of all that take part."""
+    """(name, server, request) of all contestants."""
     sides = []
     if name in IDENTITIES:
         width = IDENTITIES[name]
@@ -130,7 +131,7 @@ def contestants(name, folder, given):
 
 @contextlib.contextmanager
 def running(name, onnx_folder, given, wanted_sides):
-    """All sides of a workload, started, and held to ONNX Runtime."""
+    """All sides of a workload, started, and checked against ONNX Runtime."""
     with tempfile.TemporaryDirectory(prefix="polygrad-bench-") as folder, contextlib.ExitStack() as stack:
         folder = pathlib.Path(folder)
         if name in IDENTITIES:
@@ -153,7 +154,7 @@ def running(name, onnx_folder, given, wanted_sides):
                 started.append(stack.enter_context(server))
             asked, wanted = rows, outputs
             if called == "furnace":
-                # It has its own names for a model of one tensor.
+                # It renames the tensors of a model with only one.
                 asked, wanted = {"input": rows["x"]}, ["output"]
             request = how(model, asked, wanted)
             body = folder / f"{len(sides)}.body"
@@ -195,7 +196,7 @@ def closed(name, sides, clients, turns, seconds):
 
 
 def overload(name, sides, seconds):
-    """Arrivals at twice the capacity: what is answered in time, how fast the rest is refused, and memory."""
+    """Measures arrivals at twice the capacity: the share answered in time, how fast the rest is refused, and memory."""
     found = []
     for side in sides:
         capacity = side.load("--clients", 32, "--seconds", 3)

@@ -1,4 +1,4 @@
-"""One request as each server takes it, and how its answer is read."""
+"""One request in each server's format, and a reader of each answer."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from tritonclient.utils import np_to_triton_dtype
 
 @dataclasses.dataclass
 class Request:
-    """What is sent to a path: a body with headers over HTTP, or a message of gRPC."""
+    """A request to a path: a body with headers over HTTP, or a gRPC message."""
 
     path: str
     body: bytes
@@ -20,7 +20,7 @@ class Request:
 
 
 def binary(model, inputs, outputs):
-    """The protocol with its binary extension, both ways."""
+    """The protocol with its binary extension, in both directions."""
     tensors = [
         {"name": n, "datatype": np_to_triton_dtype(a.dtype), "shape": a.shape, "parameters": {"binary_data_size": a.nbytes}}
         for n, a in inputs.items()
@@ -33,7 +33,7 @@ def binary(model, inputs, outputs):
 
 
 def with_timeout(request, milliseconds):
-    """The same with the protocol's parameter for a deadline; servers of other protocols are not told."""
+    """The same request with the protocol's deadline parameter; other protocols have none."""
     microseconds = int(milliseconds * 1000)
     if request.grpc:
         message = grpc.service_pb2.ModelInferRequest.FromString(request.body)
@@ -51,7 +51,7 @@ def with_timeout(request, milliseconds):
 
 
 def as_json(model, inputs, _):
-    """The protocol as JSON alone."""
+    """The protocol with only JSON."""
     tensors = [
         {"name": n, "datatype": np_to_triton_dtype(a.dtype), "shape": a.shape, "data": a.ravel().tolist()}
         for n, a in inputs.items()

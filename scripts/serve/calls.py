@@ -1,8 +1,8 @@
-"""Calls an inference server by clients that others wrote, and says of each call whether it passes.
+"""Calls an inference server with independent clients, and reports whether each call passes.
 
     python scripts/serve/calls.py --url HOST:PORT --grpc-url HOST:PORT [--metrics-url HOST:PORT] [--server NAME] [--only PATTERN]
 
-The server has to have the models that models.py writes:
+The server must have the models that models.py writes:
 
     identity_{bool,uint8,int32,int64,fp16,bf16,fp32,fp64}   x[batch, n] → y[batch, n] of that dtype
     add_sub      a[batch, n], b[batch, n] → sum, difference, all INT32
@@ -10,8 +10,9 @@ The server has to have the models that models.py writes:
     scaled       x[batch, n] → y[batch, n], FP32; version 1 is x, version 2 is 2 x
     accumulate   x[batch, 1] → y[batch, 1], FP32: the sum of a sequence so far
 
-Prints a line for each call that does not pass, a table of counts, and fails if a call fails. What a server does not offer stands in
-lacks.txt under its --server; such a call is `not offered` while it fails, and fails when it passes.
+Prints a line for each call that does not pass, a table of counts, and fails if a call fails. Features that a server
+does not offer are listed in lacks.txt under its --server: such a call is `not offered` while it fails, and is a failure
+if it passes.
 """
 
 import argparse
@@ -31,7 +32,7 @@ MODULES = ["calls_models", "calls_requests", "calls_kserve", "calls_wire"]
 
 @dataclasses.dataclass
 class Asked:
-    """Where the server listens, and which calls are wanted."""
+    """The server's addresses, and the selected calls."""
 
     url: str
     grpc_url: str
@@ -55,7 +56,7 @@ def lacks(server):
 
 
 def verdicts(asked):
-    """Of all modules, each in a process of its own."""
+    """The results of all modules, each in its own process."""
     for module in MODULES:
         alone = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(1, mp_context=alone) as process:

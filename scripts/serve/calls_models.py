@@ -34,7 +34,7 @@ def version_is_ready(world, name):
 
 @call(*ALL)
 def unknown_model_is_not_ready(world, name):
-    # Some servers answer, some refuse; none calls it ready.
+    # Some servers answer and some refuse, but none reports it as ready.
     try:
         assert world[name].do("is_model_ready", "no_such_model") is False
     except Exception as error:  # noqa: BLE001
@@ -145,7 +145,7 @@ def index_has_versions_and_states(world, name):
 
 
 def wait(condition):
-    """Some servers answer before they are done."""
+    """Some servers answer before they have finished."""
     end = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < end, "it did not come"
@@ -156,7 +156,7 @@ def wait(condition):
 def unload_and_load(world, name):
     client = world[name]
     if not ready(world, name, "row_sum"):
-        # A call before this one has failed.
+        # An earlier call has failed.
         client.do("load_model", "row_sum")
     try:
         client.do("unload_model", "row_sum")
@@ -204,7 +204,7 @@ def load_an_unknown_model(world, name):
 
 @call(*SYNC)
 def unload_an_unknown_model(world, name):
-    # Triton takes it as done.
+    # Triton treats it as done.
     try:
         world[name].do("unload_model", "no_such_model")
     except Exception as error:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""Calls that infer: dtypes, several inputs and outputs, what comes back beside them, sequences, what is refused."""
+"""Inference calls: dtypes, several inputs and outputs, other fields of the answer, sequences, and refusals."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ SEQUENCES = itertools.count(1000)
 
 
 def numbers(kind, rows=3, columns=5, seed=1):
-    """Values that a dtype has exactly, its extremes among them."""
+    """Values that are exact in a dtype, including its extremes."""
     kind, random = np.dtype(DTYPES[kind]), np.random.default_rng(seed)
     if kind == np.bool_:
         return random.integers(0, 2, (rows, columns)).astype(kind)
@@ -52,7 +52,7 @@ def bfloat16(world, name):
     x = np.array([[1.5, -2.0, -0.0, 3.0e38, 1e-30]], ml_dtypes.bfloat16)
     got, answer = world[name].infer("identity_bf16", {"x": x}, ["y"], kind="BF16")
     assert answer["outputs"][0]["datatype"] == "BF16", answer
-    # The clients give it as float32 or as it is.
+    # The clients return it as float32 or unchanged.
     same(got["y"].astype(ml_dtypes.bfloat16), x)
 
 

@@ -1,4 +1,4 @@
-"""Calls without a client: bodies that no client would send, and what stands beside the protocol."""
+"""Calls without a client: bodies that no client would send, and features beyond the protocol."""
 
 import http.client
 import json
@@ -11,7 +11,7 @@ INFER = "/v2/models/{}/infer"
 
 
 def world(asked):
-    """Addresses are all that is needed."""
+    """Only addresses are needed."""
     return asked
 
 
@@ -30,7 +30,7 @@ class Answer:
         return json.loads(self.text)
 
     def refuses(self, *statuses):
-        """By a status that blames the request, and an object of JSON that says why."""
+        """Checks for a refusal: a status that blames the request, and a JSON object with the reason."""
         assert self.status in (statuses or range(400, 500)), (self.status, self.text[:200])
         assert isinstance(self.json()["error"], str) and self.json()["error"], self.text[:200]
 
@@ -157,7 +157,7 @@ def binary_in_and_json_out(world, _):
 
 
 def split(answer):
-    """The JSON of an answer, and the bytes behind it."""
+    """The JSON of an answer, and the bytes after it."""
     assert answer.status == 200, (answer.status, answer.text[:200])
     length = int(answer.headers["Inference-Header-Content-Length"])
     return json.loads(answer.bytes[:length]), answer.bytes[length:]

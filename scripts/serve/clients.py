@@ -1,4 +1,4 @@
-"""The four clients of tritonclient behind one face.
+"""The four clients of tritonclient behind one interface.
 
 Each has the same methods. An answer of `infer` is (arrays by output, the answer as a dictionary).
 """
@@ -28,7 +28,7 @@ def datatype(array):
 
 
 class Triton:
-    """tritonclient over HTTP or gRPC; `loop` runs what is asynchronous."""
+    """tritonclient over HTTP or gRPC; `loop` runs asynchronous calls."""
 
     def __init__(self, module, client, loop=None, binary_in=True, binary_out=True):
         self.module, self.client, self.loop = module, client, loop
@@ -54,7 +54,7 @@ class Triton:
         return self.module.InferRequestedOutput(name, **extra)
 
     def request(self, inputs, outputs, kind=None):
-        """The inputs and outputs of the client; where answers are not binary, they have to be asked for by name."""
+        """The client's inputs and outputs. If answers are not binary, outputs must be requested by name."""
         given = [self.input(name, array, kind) for name, array in inputs.items()]
         return given, [self.output(name) for name in outputs] if outputs else None
 

@@ -1,9 +1,9 @@
-"""Asks a server that writes texts with several clients at once, and says how many tokens a second they get.
+"""Measures how many tokens a second a text generation server gives to several concurrent clients.
 
     python3 scripts/serve/crowd.py HOST:PORT MODEL [--clients 1,8,32] [--tokens 64] [--turns 3]
 
-Every client streams a greedy text behind a prompt of its own, which has to be the one that it gets alone. Sizes take turns. Shown are the
-median of all turns, and the longest time in which a stream stood still after its first piece.
+Every client streams a greedy text for its own prompt, which must equal the text that it gets alone. Sizes take turns.
+Prints the median of all turns, and the longest pause of a stream after its first piece.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main():
     alone, rates, pauses, differ = {}, {size: [] for size in sizes}, dict.fromkeys(sizes, 0.0), 0
     for turn in range(args.turns):
         for size in sizes:
-            # A lone client has another prompt each time.
+            # A single client uses another prompt each time.
             prompts = PROMPTS[:size] if size > 1 else [PROMPTS[turn % len(PROMPTS)]]
             texts, rate, pause = crowd(args.address, args.model, prompts, args.tokens)
             rates[size].append(rate)

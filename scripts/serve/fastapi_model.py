@@ -1,9 +1,9 @@
-"""What a Python programmer writes who serves a model: FastAPI with ONNX Runtime on one thread.
+"""A model server as Python programmers would write it: FastAPI with ONNX Runtime on one thread.
 
     MODEL=model.onnx python -m uvicorn --app-dir scripts/serve fastapi_model:app --port 8000
 
-A request is a JSON object of lists by input, as is the answer; or, at /raw, the bytes of the only input, or of all one after the other, with
-as many rows as the header X-Rows says.
+A request is a JSON object of lists by input, as is the answer. At /raw, a request is the bytes of all inputs,
+concatenated; the header X-Rows has the number of rows.
 """
 
 import os

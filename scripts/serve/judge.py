@@ -1,12 +1,13 @@
-"""Starts an inference server with the models of models.py, and has it judged.
+"""Starts an inference server with the models of models.py, and judges it.
 
     eval "$(cargo xtask setup judges)"
     python3 -s scripts/serve/judge.py triton | mlserver | 'COMMAND'
 
 In a COMMAND, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
-'target/release/polygrad serve --repository {models} --port {port}'. The server is judged by calls.py; ours also by schemathesis, which sends
-what its OpenAPI file allows and what it does not, and looks for answers of 500, by promtool, which reads its metrics, and, with models that
-write and read, by OpenAI's client (openai_client.py). Fails if one of them finds something.
+'target/release/polygrad serve --repository {models} --port {port}'. The server is judged by calls.py; ours also by
+schemathesis, which sends requests that its OpenAPI file allows and others that it does not, and looks for answers of
+500, by promtool, which reads its metrics, and, with text models, by OpenAI's client (openai_client.py). Fails if one of
+them finds an error.
 """
 
 import os
@@ -21,7 +22,7 @@ import openai_client
 import servers
 
 HERE = pathlib.Path(__file__).parent
-# Of schemathesis, for each operation.
+# The number of schemathesis's examples for each operation.
 EXAMPLES = 200
 
 
@@ -33,7 +34,7 @@ def calls(server, name, metrics_url):
 def schemathesis(server):
     line = [sys.executable, "-s", "-m", "schemathesis.cli", "run", f"http://{server.url}/openapi.json"]
     line += ["--checks", "not_a_server_error", "--max-examples", str(EXAMPLES), "--seed", "1", "--suppress-health-check", "all"]
-    # It leaves a folder where it runs.
+    # It leaves a folder in its working directory.
     return subprocess.run(line, cwd=tempfile.gettempdir()).returncode == 0
 
 

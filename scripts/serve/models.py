@@ -1,4 +1,4 @@
-"""The models that calls.py and bench.py ask for, as ONNX files, and laid out for Triton and MLServer.
+"""The models for calls.py and bench.py, as ONNX files and in the layouts of Triton and MLServer.
 
     python scripts/serve/models.py FOLDER
 
@@ -48,7 +48,7 @@ def scaled(by):
 
 
 def models():
-    """(name, version, model) of all that calls.py asks for."""
+    """(name, version, model) of all models that calls.py uses."""
     rows, node = ["batch", "n"], helper.make_node
     for name in DTYPES:
         yield f"identity_{name.lower()}", 1, model([node("Identity", ["x"], ["y"])], [("x", name, rows)], [("y", name, rows)])
@@ -60,7 +60,7 @@ def models():
     yield "row_sum", 1, model([row_sum], [("x", "FP32", ["batch", 4])], [("y", "FP32", ["batch", 1])], [axes])
     yield "scaled", 1, scaled(1.0)
     yield "scaled", 2, scaled(2.0)
-    # A sequence's sum so far: what `next_state` is of one request, `state` is of the next; it begins with zeros.
+    # A sequence's sum so far: one request's `next_state` is the next one's `state`, which begins with zeros.
     number = ["batch", 1]
     steps = [node("Add", ["x", "state"], ["y"]), node("Identity", ["y"], ["next_state"])]
     states = [("x", "FP32", number), ("state", "FP32", number)]
@@ -68,7 +68,7 @@ def models():
 
 
 def tensors(values, hidden):
-    """(name, dtype, shape with -1 where it varies) of a graph's inputs or outputs."""
+    """(name, dtype, shape with -1 for variable extents) of a graph's inputs or outputs."""
     for value in values:
         kind = value.type.tensor_type
         if value.name not in hidden:
@@ -76,7 +76,7 @@ def tensors(values, hidden):
 
 
 def signature(path):
-    """The inputs and outputs that a client sees, and whether there is state besides."""
+    """The inputs and outputs that a client sees, and whether the model also has state."""
     graph = onnx.load(path).graph
     state = any(value.name == "state" for value in graph.input)
     hidden = {"state", "next_state"} if state else ()
@@ -121,7 +121,7 @@ def mlserver(name, version, uri, inputs, outputs, batch):
 
 
 def lay_out(folder, path, name, version, batch):
-    """A model for each of the servers."""
+    """Lays out a model for each of the servers."""
     inputs, outputs, state = signature(path)
     home = folder / "triton" / name / str(version)
     home.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def lay_out(folder, path, name, version, batch):
 
 
 def write(folder, found, batch=1):
-    """All layouts of (name, version, model) anew."""
+    """Writes all layouts of (name, version, model) anew."""
     folder = pathlib.Path(folder)
     for part in ("onnx", "triton", "mlserver"):
         shutil.rmtree(folder / part, ignore_errors=True)

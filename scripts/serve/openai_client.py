@@ -1,10 +1,11 @@
-"""Asks a server that writes texts by OpenAI's own client, and says of each question whether the client understands the answer.
+"""Sends requests to a text generation server with OpenAI's own client, and reports for each whether the client
+understands the answer.
 
     python3 scripts/serve/openai_client.py HOST:PORT
     python3 scripts/serve/openai_client.py --write FOLDER
 
-The server has to have the models that the second line lays out: FOLDER/writer/1, a small GPT-2 with random weights, whose tokens are words, and
-a template of chats; and FOLDER/reader/1, a small BERT with files of sentence-transformers.
+The server must have the models that the second command writes: FOLDER/writer/1, a small GPT-2 with random weights,
+whose tokens are words, and a chat template; and FOLDER/reader/1, a small BERT with files of sentence-transformers.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ READER = "reader"
 
 
 def weights():
-    """In GPT-2's names, far enough from 0 that words differ."""
+    """Weights under GPT-2's names, far enough from 0 that words differ."""
     draw = np.random.default_rng(3)
     shapes = {"wte.weight": [len(WORDS), WIDTH], "wpe.weight": [POSITIONS, WIDTH]}
     for i in range(LAYERS):
@@ -40,7 +41,7 @@ def weights():
 
 
 def reader_weights():
-    """In BERT's names."""
+    """Weights under BERT's names."""
     draw = np.random.default_rng(4)
     shapes = {"embeddings.word_embeddings": [len(WORDS), WIDTH], "embeddings.position_embeddings": [32, WIDTH]}
     shapes |= {"embeddings.token_type_embeddings": [2, WIDTH], "pooler.dense": [WIDTH, WIDTH]}
@@ -68,7 +69,7 @@ def write_reader(folder):
 
 
 def write(folder):
-    """The models as the Hub has such folders, as their versions 1."""
+    """Writes the models in the Hub's folder format, as version 1."""
     write_reader(folder)
     home = pathlib.Path(folder) / MODEL / "1"
     home.mkdir(parents=True, exist_ok=True)
@@ -129,7 +130,7 @@ def chats(client):
     answer = client.chat.completions.create(messages=messages, max_tokens=6, **GREEDY)
     message = answer.choices[0].message
     assert (answer.object, message.role, answer.choices[0].finish_reason) == ("chat.completion", "assistant", "length"), answer
-    # By the template: the same as of the text that it makes.
+    # By the template: the same result as for the text that it renders.
     text = client.completions.create(prompt="system : one user : two assistant :", max_tokens=6, **GREEDY)
     assert message.content == text.choices[0].text and answer.usage == text.usage, (answer, text)
     parts = [{"role": "user", "content": [{"type": "text", "text": "two"}]}]
@@ -143,7 +144,7 @@ def streams_chats(client):
     chunks = list(stream)
     assert chunks[0].choices[0].delta.role == "assistant" and chunks[-1].choices[0].finish_reason == "length"
     assert "".join(c.choices[0].delta.content or "" for c in chunks) == whole.choices[0].message.content
-    # The client's own reader of such streams, which wants them to end by themselves.
+    # The client's own reader of such streams, which requires that they end by themselves.
     text = whole.choices[0].message.content
     word = text.split()[6]
     with client.chat.completions.stream(messages=messages, max_tokens=20, stop=word, **GREEDY) as events:
@@ -222,7 +223,7 @@ def refuses(client):
 
 
 def goes_away(client):
-    """A stream that is left in the middle leaves the model to the next request."""
+    """A stream that the client leaves halfway frees the model for the next request."""
     stream = client.completions.create(prompt="one", max_tokens=POSITIONS - 1, stream=True, **GREEDY)
     next(iter(stream))
     stream.close()
@@ -232,7 +233,7 @@ def goes_away(client):
 
 
 def waits(client):
-    """Several at once, each with its own answer."""
+    """Several concurrent requests, each with its own answer."""
     import openai
 
     async def ask(other, word):

@@ -1,13 +1,13 @@
-"""Ends, kills, reloads and floods an inference server while clients ask it, and counts what they lose.
+"""Ends, kills, reloads and floods an inference server under load, and counts the requests that clients lose.
 
     eval "$(cargo xtask setup judges)"
     python3 -s scripts/serve/operations.py target/release/polygrad [--terms 100] [--kills 100] [--reloads 200] [--soak 30]
 
 --terms: SIGTERM under load; every request that was sent on an open connection is answered, and the exit status is 0.
---kills: kill -9 under load, and the same command again: it answers within 5 s.
---reloads: the model's file is replaced under load, each tenth time by half a file; no request fails, and all numbers of an answer are of one file.
---floods: 300 connections that send a header byte by byte, and 300 that send nothing; a client beside them is answered.
---soak: so many minutes of load; the memory grows by less than 1 % from the first tenth of the time to the last.
+--kills: kill -9 under load, and the same command again: it answers within 5 s. --reloads: the model's file is replaced
+under load, each tenth time by half a file; no request fails, and all numbers of an answer are of one file. --floods:
+300 connections that send a header byte by byte, and 300 that send nothing; a client beside them is answered. --soak:
+this many minutes of load; the memory grows by less than 1 % from the first tenth of the time to the last.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def body(rows):
 
 
 class Client(threading.Thread):
-    """Asks one request after another until there is no connection to be had."""
+    """Sends one request after another until no connection can be made."""
 
     def __init__(self, port, rows):
         super().__init__()
@@ -135,7 +135,7 @@ class Trial:
                     began = time.monotonic()
                     status = server.process.wait(30)
                     slowest = max(slowest, time.monotonic() - began)
-                    # They go when nobody listens any more.
+                    # They end when the server no longer listens.
                     for client in load.clients:
                         client.join(30)
                 answers += load.answers()
@@ -218,7 +218,7 @@ class Trial:
                 time.sleep(1)
                 sizes.append(server.resident())
         tenth = max(1, len(sizes) // 10)
-        # The first tenth is for buffers to reach their size.
+        # Buffers reach their final size during the first tenth.
         first, last = sum(sizes[tenth : 2 * tenth]) / tenth, sum(sizes[-tenth:]) / tenth
         self.check(not load.lost(), f"soak: {load.lost()[:2]}")
         self.check(last < 1.01 * first, f"memory grew from {first:.2f} to {last:.2f} MB")

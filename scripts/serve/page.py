@@ -1,10 +1,12 @@
-"""Tries the page of a server in headless Chromium, by nothing but Python.
+"""Tests a server's page in headless Chromium, using only Python.
 
     python scripts/serve/page.py URL [--pictures FOLDER]
 
-The server is that of crates/serve/tests/page.rs, which runs this script: `picture` gives the mean of each of ten bands of a grey picture of
-28 by 28, from top to bottom, `row` each of its four numbers doubled, `text` its texts, `accumulate` the sum of a sequence, `shifted` its two numbers
-plus `by`, 10 where it is left out. A line for each check; fails where one does, or there is no Chromium, which POLYGRAD_CHROMIUM may name. --pictures keeps pictures of what was seen.
+The server is that of crates/serve/tests/page.rs, which runs this script: `picture` gives the mean of each of ten bands
+of a grey picture of 28 by 28, from top to bottom, `row` each of its four numbers doubled, `text` its texts,
+`accumulate` the sum of a sequence, `shifted` its two numbers plus `by`, which is 10 if omitted. Prints a line for each
+check; fails if a check fails, or if there is no Chromium, which POLYGRAD_CHROMIUM may name. --pictures keeps
+screenshots.
 """
 
 import argparse
@@ -26,14 +28,14 @@ PATIENCE = 60.0
 
 
 class Page:
-    """A page of Chromium, which is asked over two pipes."""
+    """A page of Chromium, controlled over two pipes."""
 
     def __init__(self, program, folder):
         ours, its = os.pipe(), os.pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"]
 
         def connect():
-            # The copies on the way keep the four numbers from treading on each other.
+            # The intermediate copies keep the four file descriptors from overwriting each other.
             read, write = os.dup(ours[0]), os.dup(its[1])
             os.dup2(read, 3)
             os.dup2(write, 4)
@@ -112,7 +114,7 @@ class Page:
             self.ask("Input.dispatchMouseEvent", type=kind, button="left", buttons=1, clickCount=1, **at)
 
     def bars(self):
-        """(class, value) of the rows shown, the first first."""
+        """(class, value) of the rows shown, in order."""
         texts = self.value("[...document.querySelectorAll('.bars span')].map(span => span.textContent)")
         return list(zip(map(int, texts[::2]), map(float, texts[1::2])))
 
@@ -122,7 +124,7 @@ class Page:
 
 
 def png(path, width, height, rows):
-    """A grey picture of rows of bytes."""
+    """A grey PNG picture from rows of bytes."""
     part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     data = zlib.compress(b"".join(b"\0" + row for row in rows))
@@ -191,7 +193,7 @@ def texts(page, url, folder):
 
 
 def the_line_of_curl(page, url, folder):
-    """It is copied and run."""
+    """The line is copied and run."""
     if not shutil.which("curl"):
         raise RuntimeError("there is no curl")
     texts(page, url, folder)
@@ -207,7 +209,7 @@ def raw_json_and_a_fault(page, url, folder):
     wanted = 'the data of "x" has a list of 3 where its shape [1, 4] has 4'
     assert page.value("document.querySelector('.error').textContent") == wanted
     assert page.value("document.body.dataset.state") == "failed"
-    # The browser notes every answer that is an error.
+    # The browser logs every answer that is an error.
     page.faults.clear()
 
 

@@ -3,8 +3,9 @@
     eval "$(cargo xtask setup judges)"
     python3 -s scripts/serve/real.py target/release/polygrad [OPTION of serve...]
 
-PP-OCR's detector, recognizer and classifier, Magika, and MiniLM in int8 are held to ONNX Runtime, alone and 16 requests at once. MiniLM takes
-texts; its vectors are held to those of transformers, which has to be on PYTHONPATH with PyTorch, and is skipped by name where it is not.
+PP-OCR's detector, recognizer and classifier, Magika, and MiniLM in int8 are compared with ONNX Runtime, with one
+request and with 16 concurrent ones. MiniLM takes texts; its vectors are compared with those of transformers, which must
+be on PYTHONPATH with PyTorch; if it is not, the output says that this is skipped.
 """
 
 import importlib.util
@@ -54,7 +55,8 @@ def inputs(name, numbers, rows):
 
 
 def writing(numbers, height, width):
-    """A line of black letters on white, as an image of three channels from -1 to 1: on noise the detector finds nothing."""
+    """A line of black letters on white, as an image of three channels from -1 to 1, since the detector finds nothing in
+    noise."""
     image = numpy.ones((3, height, width), numpy.float32)
     top = height // 2 - 12
     for left in range(16, width - 24, 16):
@@ -77,7 +79,7 @@ def ask(url, name, arrays):
 
 
 def compare(url, name, path):
-    """How far the answers are from ONNX Runtime's, by the largest of its numbers."""
+    """The answers' largest difference from ONNX Runtime's, relative to the largest of its numbers."""
     session, numbers = onnxruntime.InferenceSession(path), numpy.random.default_rng(0)
     cases = [inputs(name, numbers, 1 + i % 2) for i in range(16)]
     wanted = [session.run(None, case)[0] for case in cases]

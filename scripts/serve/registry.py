@@ -1,4 +1,4 @@
-"""What calls are registered with and judged by, whatever client they use."""
+"""Registers calls and judges their results, for all clients."""
 
 import importlib
 import logging
@@ -26,8 +26,8 @@ def call(*variants):
 
 
 def refusal(error):
-    """Why a call of tritonclient was refused: HTTP's status of 4.., a code of gRPC that blames the request, or KServe's 503 for a model that
-    is not ready; None if the server broke."""
+    """The reason why a call of tritonclient was refused: HTTP's status of 4.., a code of gRPC that blames the request,
+    or KServe's 503 for a model that is not ready; None if the server broke."""
     if not hasattr(error, "message"):
         return None
     status, message = str(error.status()), error.message()
@@ -39,7 +39,7 @@ BLAMES = {"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OUT_OF_RANGE"
 
 
 def refused(act, *says):
-    """The call has to be refused, by a status that blames the request and a message that has one of these words in it."""
+    """The call must be refused, by a status that blames the request and a message that contains one of these words."""
     try:
         got = act()
     except Exception as error:  # noqa: BLE001
@@ -51,9 +51,9 @@ def refused(act, *says):
 
 
 def run(module, asked):
-    """(name, None where it passes, else why not) of the calls of a module that were asked for, in a process of their own: the clients of
-    different makers cannot be loaded together."""
-    # Clients log what they raise.
+    """(name, None if it passes, else the reason) of a module's selected calls, which run in their own process, since
+    the clients of different makers cannot be loaded together."""
+    # Clients log the exceptions that they raise.
     logging.disable(logging.CRITICAL)
     module = importlib.import_module(module)
     world = module.world(asked)
@@ -61,7 +61,7 @@ def run(module, asked):
 
 
 def verdict(world, name):
-    """`None` where a call passes, else why not."""
+    """`None` if a call passes, else the reason."""
     function, variant = CALLS[name]
     signal.signal(signal.SIGALRM, late)
     signal.alarm(PATIENCE)

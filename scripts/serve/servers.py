@@ -1,6 +1,6 @@
 """Inference servers as processes: how each is started, when it is ready, and where it listens.
 
-The packages of the peers are those that `cargo xtask setup judges` fetches and names by POLYGRAD_SERVE_PEERS.
+`cargo xtask setup judges` fetches the peers' packages, and sets POLYGRAD_SERVE_PEERS to them.
 """
 
 import json
@@ -45,7 +45,7 @@ class Server:
 
     def __enter__(self):
         environment = os.environ | self.environment
-        # Only read when the server does not come.
+        # Only read if the server does not start.
         self.log = tempfile.NamedTemporaryFile(prefix="polygrad-serve-")
         self.process = subprocess.Popen(
             self.pin + self.command, env=environment, cwd=self.folder, stdout=self.log, stderr=self.log, start_new_session=True
@@ -94,7 +94,7 @@ class Server:
 
 
 def triton(folder, core=None, port=9000):
-    """Triton with its Python backend; every model is loaded, and can be loaded and unloaded."""
+    """Triton with its Python backend; all models are loaded at start, and can be loaded and unloaded."""
     home = packages() / "pytriton/tritonserver"
     ports = [f"--{kind}-port={port + i}" for i, kind in enumerate(["http", "grpc", "metrics"])]
     command = [home / "bin/tritonserver", f"--model-repository={folder}/triton", f"--backend-directory={home}/backends", *ports]
@@ -121,13 +121,13 @@ def fastapi(folder, name, core=None, port=9200):
 
 
 def by_hand(kind, core=None, port=9300, width=64):
-    """An identity model by hand on axum or on tonic, or in furnace-server."""
+    """A handwritten identity model on axum or tonic, or in furnace-server."""
     command = [load(), kind, "--port", port, "--width", width]
     ready = {"axum": "/v2/health/ready", "furnace": "/v2/health/ready", "tonic": None}[kind]
     return Server(command, f"127.0.0.1:{port}", f"127.0.0.1:{port}", ready=ready, core=core)
 
 
 def ours(line, folder, core=None, port=9400):
-    """A server by its command line, in which {models} and {port} are filled in, that has HTTP and gRPC on one port."""
+    """A server with HTTP and gRPC on one port, from its command line, in which {models} and {port} are filled in."""
     command = shlex.split(line.format(models=folder / "onnx", port=port))
     return Server(command, f"127.0.0.1:{port}", f"127.0.0.1:{port}", core=core)

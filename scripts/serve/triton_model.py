@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 
-# The stub's Python looks at no PYTHONPATH.
+# The stub's Python ignores PYTHONPATH.
 sys.path.append(os.environ["POLYGRAD_SERVE_PEERS"])
 
 import numpy as np  # noqa: E402
@@ -18,14 +18,14 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         self.inputs = [tensor["name"] for tensor in config["input"]]
         self.outputs = [tensor["name"] for tensor in config["output"]]
-        # ONNX Runtime takes no bfloat16 from NumPy, which has none.
+        # ONNX Runtime takes no bfloat16 from NumPy, which lacks this dtype.
         self.echoes = any(tensor["data_type"] == "TYPE_BF16" for tensor in config["input"])
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         path = pathlib.Path(__file__).with_name("model.onnx")
         if not self.echoes:
             self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        # Of sequences, by their ids; None for a model without state.
+        # The states of sequences, by their ids, or None for a model without state.
         self.states = {} if "sequence_batching" in config else None
 
     def execute(self, requests):
