@@ -87,7 +87,10 @@ mod tests {
             inner
         });
         assert_eq!((inner.decomposed, inner.on_host), (vec!["Within"], true));
-        assert_eq!((outer.decomposed, outer.on_host), (vec!["Before", "Within", "After"], true));
+        assert_eq!(
+            (outer.decomposed, outer.on_host),
+            (vec!["Before", "Within", "After"], true)
+        );
         decomposed("Unobserved");
         assert_eq!(observe(|| ()).1, Seen::default());
     }
