@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use polygrad_core::{Backend, DType, Scalar, Shape};
 use polygrad_cpu::{Cpu, CpuDevice, Kernels, ThreadPool, memory};
+use polygrad_tensor::{Compiled, Device, Tensor};
 
 /// Under Miri every step costs a thousand times more.
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 2000 };
@@ -150,6 +151,37 @@ fn a_block_may_be_dropped_on_another_thread() {
         other.join().expect("no panic");
     }
     assert_eq!(memory::stats().live_bytes, before);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "products of a thousand rows")]
+fn products_of_many_rows_keep_no_packed_weight() {
+    let _turn = COUNTERS.lock();
+    let device = Device::<Cpu>::default().into_any();
+    let weight = Tensor::ones([480, 480], &device).expect("memory");
+    let held = |rows: usize| {
+        let x = Tensor::ones([rows, 480], &device).expect("memory");
+        let before = memory::stats().live_bytes;
+        let compiled = Compiled::new(std::slice::from_ref(&x), || Ok(vec![x.linear(&weight, None)?]));
+        let compiled = compiled.expect("a recording");
+        let sum = compiled
+            .run(std::slice::from_ref(&x))
+            .expect("a product")
+            .remove(0)
+            .sum_all();
+        assert_eq!(
+            sum.and_then(|sum| sum.item()).expect("a number"),
+            (rows * 480 * 480) as f64
+        );
+        memory::stats().live_bytes - before
+    };
+    // The outputs are of one size class.
+    let (few, many) = (held(1023), held(1024));
+    let packed = weight.numel() * 4;
+    assert!(
+        few >= many + packed && few <= many + packed * 3 / 2,
+        "{few} and {many} bytes"
+    );
 }
 
 #[test]
