@@ -295,7 +295,7 @@ fn a_run_that_gets_no_better_ends_with_its_best_model() {
     let line = "finetune classifier --task classify --data labels.jsonl --validation labels-judged.jsonl";
     let line = format!("{line} --batch-size 64 --lr 0.01 --epochs 12 --threads 1 --patience 2 --out run");
     let out = scene.ok(&line);
-    assert!(out.contains(&format!("validation loss was best, {best:.4}")), "{out}");
+    assert!(out.contains(&format!("the best validation loss, {best:.4}")), "{out}");
     assert_eq!(scene.metrics("run").len(), 1 + 2 * 5);
     let judged = scene.ok("eval run");
     assert!(judged.contains(&format!("loss {best:.4}  accuracy")), "{judged}");

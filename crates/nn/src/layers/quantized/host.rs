@@ -39,7 +39,9 @@ impl HostBlocks {
                 "a weight {}{shape} is not made of blocks of {size} floats",
                 weight.dtype()
             );
-            return Err(Error::shape(text).with_op("quantize"));
+            return Err(Error::shape(text)
+                .with_op("quantize")
+                .with_hint("choose a scheme whose blocks divide the rows, or keep the weight in floats"));
         }
         let values = weight.cast(DType::F32).to_f64_vec();
         if values.iter().any(|x| !x.is_finite()) {
