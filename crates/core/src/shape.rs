@@ -27,8 +27,8 @@ impl Shape {
     /// A shape from its extents.
     ///
     /// # Errors
-    /// When there are more than [`MAX_RANK`] of them, or the product of those that are not 0 exceeds `isize::MAX / 8`, the
-    /// most elements of 8 bytes that memory can address.
+    /// When there are more than [`MAX_RANK`] of them, or the product of those that are not 0 exceeds `isize::MAX / 8`,
+    /// the most elements of 8 bytes that memory can address.
     pub fn new(dims: &[usize]) -> Result<Self> {
         if dims.len() > MAX_RANK {
             return Err(Error::shape(format!(
