@@ -1,11 +1,15 @@
 //! Products with one vector, or with a few.
 
+use super::blocks::second_level;
 use super::{Dims, Mat, MatMut, Real, Update, cost};
 use crate::CpuDevice;
 use crate::simd::{Kernel, Lanes, Level, Simd};
 
 /// The most rows of A that are each multiplied as a vector, since packing B would cost more.
 const FEW: usize = 3;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Columns of a result that stay in the first-level cache while rows of B are added to it.
 const STRETCH: usize = 2048;
@@ -65,6 +69,7 @@ unsafe fn few<T: Real>(
         return false;
     }
     let ns = cost(Dims { m: 1, n: 1, k }, level) * 4.0;
+    let far = n * k * size_of::<T>() > second_level();
     for row in 0..m {
         let a = Mat::new(a.at(row, 0), 0, a.cols);
         let c = MatMut::new(c.at(row, 0), 0, c.cols);
@@ -81,6 +86,7 @@ unsafe fn few<T: Real>(
                     b,
                     c,
                     update,
+                    far,
                 }),
                 Bias::Column if dots => level.run(Dots::<T, 1> {
                     n,
@@ -89,6 +95,7 @@ unsafe fn few<T: Real>(
                     b,
                     c,
                     update,
+                    far,
                 }),
                 _ => level.run(Sums {
                     n,
@@ -112,6 +119,8 @@ struct Dots<T, const BIAS: usize> {
     b: Mat<T>,
     c: MatMut<T>,
     update: Update<T>,
+    /// Whether B does not fit the second-level cache.
+    far: bool,
 }
 
 impl<T: Real, const BIAS: usize> Kernel for Dots<T, BIAS> {
@@ -119,15 +128,21 @@ impl<T: Real, const BIAS: usize> Kernel for Dots<T, BIAS> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let l = T::lanes(s);
         // SAFETY: the columns are inside B; the caller of `by_vectors` guarantees the matrices.
         unsafe {
             let whole = self.n - self.n % 4;
-            for j in (0..whole).step_by(4) {
-                self.columns::<T::Lanes<S>, 4>(l, j);
+            // Two loops, so that small products pay for no test.
+            if self.far {
+                for j in (0..whole).step_by(4) {
+                    self.columns::<S, 4, true>(s, j);
+                }
+            } else {
+                for j in (0..whole).step_by(4) {
+                    self.columns::<S, 4, false>(s, j);
+                }
             }
             for j in whole..self.n {
-                self.columns::<T::Lanes<S>, 1>(l, j);
+                self.columns::<S, 1, false>(s, j);
             }
         }
     }
@@ -137,24 +152,33 @@ impl<T: Real, const BIAS: usize> Dots<T, BIAS> {
     /// # Safety
     /// Columns `j..j + COLUMNS` must be inside B and the result.
     #[inline(always)]
-    unsafe fn columns<L: Lanes<T = T>, const COLUMNS: usize>(&self, l: L, j: usize) {
+    unsafe fn columns<S: Simd, const COLUMNS: usize, const FAR: bool>(&self, s: S, j: usize) {
         let Self { k, a, b, c, update, .. } = *self;
+        let (l, n) = (T::lanes(s), T::Lanes::<S>::N);
         let zero = l.splat(T::ZERO);
         let mut acc = [[zero; 2]; COLUMNS];
         let columns: [*const T; COLUMNS] = std::array::from_fn(|i| b.at(0, j + i));
         // SAFETY: offsets stay below `k`.
         unsafe {
             let mut p = 0;
-            while p + 2 * L::N <= k {
-                let x = [l.load(a.add(p)), l.load(a.add(p + L::N))];
+            while p + 2 * n <= k {
+                let x = [l.load(a.add(p)), l.load(a.add(p + n))];
                 for (acc, column) in acc.iter_mut().zip(columns) {
                     acc[0] = l.mul_add(x[0], l.load(column.add(p)), acc[0]);
-                    acc[1] = l.mul_add(x[1], l.load(column.add(p + L::N)), acc[1]);
+                    acc[1] = l.mul_add(x[1], l.load(column.add(p + n)), acc[1]);
+                    if FAR {
+                        // The next columns: the processor's own prefetches begin anew with each of these short streams.
+                        let next = column.wrapping_add(p).wrapping_offset(b.cols * COLUMNS as isize);
+                        s.prefetch(next.cast());
+                        if 2 * n * size_of::<T>() > LINE {
+                            s.prefetch(next.wrapping_add(n).cast());
+                        }
+                    }
                 }
-                p += 2 * L::N;
+                p += 2 * n;
             }
             while p < k {
-                let n = L::N.min(k - p);
+                let n = n.min(k - p);
                 let x = l.load_part(a.add(p), n);
                 for (acc, column) in acc.iter_mut().zip(columns) {
                     acc[0] = l.mul_add(x, l.load_part(column.add(p), n), acc[0]);
