@@ -137,7 +137,7 @@ fn gelu_is_found_in_the_nodes_that_spell_it() {
     // The half beside the sum, behind the product with it, or beside x; a division or a product.
     for (place, by, op) in [
         (0, std::f32::consts::SQRT_2, "Div"),
-        (1, 1.414_213_5, "Div"),
+        (1, std::f32::consts::SQRT_2, "Div"),
         (2, std::f32::consts::FRAC_1_SQRT_2, "Mul"),
     ] {
         let (mut b, x) = Builder::new(&[3, 4]);
