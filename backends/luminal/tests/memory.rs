@@ -1,5 +1,5 @@
-//! Memory that steps keep if no value is read. In a process of its own, since it measures the process's memory, as
-//! Linux reports it.
+//! The memory that steps keep if no value is read. Linux reports it for the whole process, so this test has one of its
+//! own.
 #![cfg(target_os = "linux")]
 
 use polygrad_luminal::Luminal;

@@ -99,8 +99,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Submits a copy to the host, followed by the word of bad indices. `done` is told whether the memory could be
-    /// mapped.
+    /// Submits a copy to the host of these bytes and of the word that records bad indices. Afterwards calls `done` with
+    /// whether the memory could be mapped.
     pub(crate) fn order(
         &mut self,
         src: Option<DevicePtr>,

@@ -15,7 +15,7 @@ use polygrad_core::{Availability, DType, DeviceInfo, Error, ErrorKind, Result};
 use crate::wgpu::support::DTYPES;
 use crate::wgpu::tensor::burn_dtype;
 
-/// The fix if no adapter is found. It is also part of messages, since the registry has a hint of its own.
+/// The fix if no adapter is found. Error messages include it, since the registry replaces their hints.
 const INSTALL: &str =
     "install the graphics card's Vulkan driver, or one that computes on the CPU (Debian: mesa-vulkan-drivers)";
 

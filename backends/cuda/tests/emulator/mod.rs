@@ -21,7 +21,7 @@ const BEHIND: &str = include_str!("launch.h");
 /// Bytes of the largest allocation.
 const MEMORY: usize = 1 << 30;
 
-/// Flags: no contraction, as NVRTC is told, and IEEE arithmetic.
+/// Compiler flags. As with NVRTC, products and sums are not fused, and arithmetic is IEEE's.
 const FLAGS: [&str; 8] = [
     "-std=c++20",
     "-O1",

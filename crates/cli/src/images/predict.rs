@@ -82,7 +82,8 @@ fn in_the_middle(args: &Predict, input: &Input, device: &Device) -> Result<Tenso
     let picture = picture::load(&args.input, input.channels, input.rows, input.cols, args.invert)?;
     if picture.light_ground {
         note(if args.invert {
-            "once inverted, this picture has a light background; if the training images are light on dark, leave --invert out"
+            "once inverted, this picture has a light background; if the training images are light on dark, leave \
+             --invert out"
         } else {
             "this picture has a light background; if the training images are light on dark, add --invert"
         });

@@ -102,7 +102,8 @@ impl SacStep {
             return Err(Error::invalid("the networks have no temperature").with_op("SAC"));
         }
         if networks.actor.sde_log_std.is_some() != config.use_sde {
-            return Err(Error::invalid("use_sde is not what the networks were made with").with_op("SAC"));
+            let error = Error::invalid("use_sde is not what the networks were made with").with_op("SAC");
+            return Err(error.with_hint("make them by ActorCritics::use_sde exactly if use_sde is set"));
         }
         let target_entropy = config.target_entropy.unwrap_or(-(networks.actions() as f64));
         let loss = move |networks: &ActorCritics, part, batch: &[Tensor]| match part {

@@ -286,7 +286,7 @@ impl Tile {
         macro_rules! tiles_of {
             ($($rows:literal)*) => {
                 while rows > 0 {
-                    // A size that has no code of its own is done in two halves.
+                    // Splits a number of rows without its own kernel into two halves.
                     let step = if [$($rows),*].contains(&rows) { rows } else { rows.div_ceil(2) };
                     match (step, self.n > 16) {
                         $(

@@ -186,9 +186,9 @@ impl Lanes for Avx512 {
     }
 }
 
-/// Loads four rows of 16, `step` elements apart. The quarters of register j hold the columns j, j + 4, j + 8 and j +
-/// 12. A function instead of a closure: in builds with checks, a closure with so many uses would stay a function of its
-/// own, without the caller's instructions, and each intrinsic would become a call.
+/// Loads four rows of 16, `step` elements apart. The quarters of register j hold the columns j, j + 4, j + 8 and
+/// j + 12. This is a function instead of a closure, since debug builds do not inline a closure with so many uses: it
+/// would be compiled without the caller's instruction set, and each intrinsic would become a call.
 ///
 /// # Safety
 /// The CPU must have the instructions, and the rows be readable.

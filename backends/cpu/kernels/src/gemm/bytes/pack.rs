@@ -101,7 +101,6 @@ impl PackPanels {
         let to = unsafe { std::slice::from_raw_parts_mut(to, width) };
         if self.from.cols == 1 {
             let whole = count == width && (group + 1) * G <= self.k;
-            let mut padded = [[zero; WIDEST]; G];
             let lines: [&[u8]; G] = std::array::from_fn(|i| group * G + i).map(|row| {
                 match row < self.k {
                     // SAFETY: the rows have the columns.
@@ -112,6 +111,7 @@ impl PackPanels {
             if whole {
                 return interleave(lines, self.bytes, to);
             }
+            let mut padded = [[zero; WIDEST]; G];
             padded
                 .iter_mut()
                 .zip(lines)
