@@ -249,6 +249,23 @@ impl<D: Driver> Backend for Compute<D> {
         decompose::attention::<Self>(q, k, v, mask, scale, causal)
     }
 
+    fn attention_backward(
+        grad: &T<D>,
+        q: &T<D>,
+        k: &T<D>,
+        v: &T<D>,
+        mask: Option<&T<D>>,
+        scale: f64,
+        causal: bool,
+    ) -> Result<(T<D>, T<D>, T<D>)> {
+        if mask.is_none()
+            && let Some(all) = fused::attention_backward(&grad.array, &q.array, &k.array, &v.array, scale, causal)?
+        {
+            return Ok(all.map(T::new).into());
+        }
+        decompose::attention_backward::<Self>(grad, q, k, v, mask, scale, causal)
+    }
+
     fn conv_input_grad(grad: &T<D>, weight: &T<D>, input_shape: Shape, params: &ConvParams) -> Result<T<D>> {
         match window::conv_input_grad(&grad.array, &weight.array, input_shape, params)? {
             Some(out) => Ok(T::new(out)),

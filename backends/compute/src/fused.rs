@@ -1,7 +1,9 @@
 //! Fused ops for which a driver may have a kernel. Each returns `None` if there is no kernel; the op is then
 //! decomposed.
 
-use polygrad_core::compute::{Attention, ComputeBackend, CrossEntropy, Kernel, LayerNorm, Softmax};
+use polygrad_core::compute::{
+    Attention, AttentionBackward, ComputeBackend, CrossEntropy, DevicePtr, Kernel, LayerNorm, Softmax,
+};
 use polygrad_core::{Axes, CrossEntropyParams, ErrorKind, Result, Shape};
 
 use crate::array::Array;
@@ -163,38 +165,79 @@ pub(crate) fn layer_norm(
 
 /// Attention without an explicit mask, if batch and heads are the same in all three.
 pub(crate) fn attention(q: &Array, k: &Array, v: &Array, scale: f64, causal: bool) -> Result<Option<Array>> {
-    let rank = q.shape().rank();
-    let lead = |x: &Array| x.shape()[..x.shape().rank() - 2].to_vec();
-    let fits = rank >= 3 && lead(q) == lead(k) && lead(q) == lead(v);
-    if !q.context().fuses || !fits || [q, k, v].iter().any(|x| x.shape().numel() == 0) {
+    if !q.context().fuses || !attends(q, k, v) {
         return Ok(None);
     }
     let (q, k, v) = (contiguous(q)?, contiguous(k)?, contiguous(v)?);
-    let out = Array::empty(
-        q.context(),
-        q.shape().with_dim(rank - 1, v.shape()[rank - 1]),
-        q.dtype(),
-    )?;
-    let heads = q.shape()[rank - 3];
+    let last = q.shape().rank() - 1;
+    let out = Array::empty(q.context(), q.shape().with_dim(last, v.shape()[last]), q.dtype())?;
     let call = Attention {
+        output: out.start()?,
+        ..attending([&q, &k, &v], scale, causal)?
+    };
+    let done = (q.context()).launch("scaled_dot_product_attention", |driver| driver.attention(&call));
+    unless_unsupported(done, out)
+}
+
+/// Gradients of [`attention`] wrt `q`, `k` and `v`, from the output's gradient.
+pub(crate) fn attention_backward(
+    grad: &Array,
+    q: &Array,
+    k: &Array,
+    v: &Array,
+    scale: f64,
+    causal: bool,
+) -> Result<Option<[Array; 3]>> {
+    if !has(q, Kernel::AttentionBackward) || !attends(q, k, v) {
+        return Ok(None);
+    }
+    let (q, k, v, grad) = (contiguous(q)?, contiguous(k)?, contiguous(v)?, contiguous(grad)?);
+    let like = |x: &Array| Array::empty(x.context(), *x.shape(), x.dtype());
+    let out = [like(&q)?, like(&k)?, like(&v)?];
+    let call = AttentionBackward {
+        forward: attending([&q, &k, &v], scale, causal)?,
+        grad: grad.start()?,
+        to_q: out[0].start()?,
+        to_k: out[1].start()?,
+        to_v: out[2].start()?,
+    };
+    let done = (q.context()).launch("scaled_dot_product_attention_backward", |driver| {
+        driver.attention_backward(&call)
+    });
+    unless_unsupported(done, out)
+}
+
+/// Whether batch and heads are the same in all three, and none is empty.
+fn attends(q: &Array, k: &Array, v: &Array) -> bool {
+    let lead = |x: &Array| x.shape()[..x.shape().rank() - 2].to_vec();
+    let full = [q, k, v].iter().all(|x| x.shape().numel() > 0);
+    full && q.shape().rank() >= 3 && lead(q) == lead(k) && lead(q) == lead(v)
+}
+
+/// The call for contiguous queries, keys and values, without an output.
+fn attending([q, k, v]: [&Array; 3], scale: f64, causal: bool) -> Result<Attention> {
+    let (dims, keys, values) = (q.shape(), k.shape(), v.shape());
+    let rank = dims.rank();
+    Ok(Attention {
         dtype: q.dtype(),
-        batch: lead(&q).iter().product::<usize>() / heads,
-        heads,
-        seq_q: q.shape()[rank - 2],
-        seq_kv: k.shape()[rank - 2],
-        head_dim: q.shape()[rank - 1],
-        value_dim: v.shape()[rank - 1],
+        batch: dims[..rank - 3].iter().product(),
+        heads: dims[rank - 3],
+        seq_q: dims[rank - 2],
+        seq_kv: keys[rank - 2],
+        head_dim: dims[rank - 1],
+        value_dim: values[rank - 1],
         scale,
         causal,
         q: q.start()?,
         k: k.start()?,
         v: v.start()?,
-        output: out.start()?,
-    };
-    match q
-        .context()
-        .launch("scaled_dot_product_attention", |driver| driver.attention(&call))
-    {
+        output: DevicePtr::NULL,
+    })
+}
+
+/// The outputs of a kernel, or `None` if the driver does not support the call.
+fn unless_unsupported<T>(done: Result<()>, out: T) -> Result<Option<T>> {
+    match done {
         Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
         other => other.map(|()| Some(out)),
     }

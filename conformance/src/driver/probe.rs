@@ -1,9 +1,9 @@
 //! One small call of each kind, with the sizes of its operands, for properties that hold for every call.
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView,
-    Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
-    Scatter, Softmax, Sort, Step, Transpose, Unary,
+    ArgReduce, Attention, AttentionBackward, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr,
+    DeviceView, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
+    ReduceAxes, Scatter, Softmax, Sort, Step, Transpose, Unary,
 };
 use polygrad_core::{
     ArgOp, Axes, BinaryOp, ConvParams, CrossEntropyParams, DType, Distribution, PoolParams, RandomKey, ReduceOp,
@@ -72,6 +72,25 @@ fn classified(dtype: DType, ptrs: &[DevicePtr], grad: DevicePtr) -> CrossEntropy
         loss: ptrs[2],
         logsumexp: ptrs[3],
         grad,
+    }
+}
+
+/// Attention of 3 queries and 4 keys in 2 heads, without an output.
+fn attention(dtype: DType, ptrs: &[DevicePtr]) -> Attention {
+    Attention {
+        dtype,
+        batch: 1,
+        heads: 2,
+        seq_q: 3,
+        seq_kv: 4,
+        head_dim: 4,
+        value_dim: 5,
+        scale: 0.5,
+        causal: false,
+        q: ptrs[0],
+        k: ptrs[1],
+        v: ptrs[2],
+        output: DevicePtr::NULL,
     }
 }
 
@@ -335,19 +354,22 @@ fn of_floats(t: DType) -> Vec<Probe> {
             &[(24, t), (32, t), (40, t), (30, t)],
             move |d, p| {
                 d.attention(&Attention {
-                    dtype: t,
-                    batch: 1,
-                    heads: 2,
-                    seq_q: 3,
-                    seq_kv: 4,
-                    head_dim: 4,
-                    value_dim: 5,
-                    scale: 0.5,
-                    causal: false,
-                    q: p[0],
-                    k: p[1],
-                    v: p[2],
                     output: p[3],
+                    ..attention(t, p)
+                })
+            },
+        ),
+        probe(
+            "attention_backward",
+            Some(Kernel::AttentionBackward),
+            &[(24, t), (32, t), (40, t), (30, t), (24, t), (32, t), (40, t)],
+            move |d, p| {
+                d.attention_backward(&AttentionBackward {
+                    forward: attention(t, p),
+                    grad: p[3],
+                    to_q: p[4],
+                    to_k: p[5],
+                    to_v: p[6],
                 })
             },
         ),

@@ -1,11 +1,12 @@
 //! Attention.
 
-use polygrad_core::compute::{Attention, DevicePtr, Kernel};
-use polygrad_core::{DType, HostTensor, Shape};
+use polygrad_core::compute::{Attention, AttentionBackward, DevicePtr, Kernel};
+use polygrad_core::{Backend, DType, HostTensor, Shape};
+use polygrad_reference::Reference;
 
 use super::super::case::Cases;
 use super::super::fixture::Fixture;
-use super::super::numbers::drawn;
+use super::super::numbers::{drawn, host, precise};
 use super::super::outcome::CaseResult;
 
 pub(super) fn cases(all: &mut Cases) {
@@ -47,6 +48,21 @@ pub(super) fn cases(all: &mut Cases) {
             run(fixture, dtype, [4, 6], [0, 3], 0.5, true)?;
             nowhere(fixture, dtype)
         });
+        all.add(format!("attention_backward {dtype}: sizes"), move |fixture| {
+            for sizes in [[5, 5], [1, 9], [65, 17]] {
+                backward(fixture, dtype, sizes, [16, 1], false)?;
+            }
+            Ok(())
+        });
+        all.add(
+            format!("attention_backward {dtype}: causal, rows that see nothing are 0"),
+            move |fixture| {
+                for sizes in [[33, 70], [1, 40], [8, 3], [70, 33]] {
+                    backward(fixture, dtype, sizes, [8, 3], true)?;
+                }
+                Ok(())
+            },
+        );
     }
 }
 
@@ -127,4 +143,57 @@ fn run(
     })?;
     let truth = HostTensor::new(Shape::new(&dims)?, truth)?;
     fixture.check_op("nn.functional.scaled_dot_product_attention", &to, &truth)
+}
+
+fn backward(
+    fixture: &Fixture<'_>,
+    dtype: DType,
+    [seq_q, seq_kv]: [usize; 2],
+    [head_dim, value_dim]: [usize; 2],
+    causal: bool,
+) -> CaseResult {
+    fixture.needs(Kernel::AttentionBackward, dtype)?;
+    let (batch, heads, scale) = (1, 2, 0.35);
+    let dims = |rows, columns| [batch, heads, rows, columns];
+    let shapes = [dims(seq_q, head_dim), dims(seq_kv, head_dim), dims(seq_kv, value_dim)];
+    let [q, k, v] = [0, 1, 2].map(|i| drawn(dtype, &shapes[i], i as u64 + 1));
+    let [q, k, v, grad] = [q?, k?, v?, drawn(dtype, &dims(seq_q, value_dim), 4)?];
+    let truth = Reference::attention_backward(
+        &precise(&grad)?,
+        &precise(&q)?,
+        &precise(&k)?,
+        &precise(&v)?,
+        None,
+        scale,
+        causal,
+    )?;
+    let [from_q, from_k, from_v] = [fixture.put(&q)?, fixture.put(&k)?, fixture.put(&v)?];
+    let from = fixture.put(&grad)?;
+    let [to_q, to_k, to_v] = shapes.map(|shape| fixture.out(dtype, &shape));
+    let to = [to_q?, to_k?, to_v?];
+    fixture.driver.attention_backward(&AttentionBackward {
+        forward: Attention {
+            dtype,
+            batch,
+            heads,
+            seq_q,
+            seq_kv,
+            head_dim,
+            value_dim,
+            scale,
+            causal,
+            q: from_q.ptr,
+            k: from_k.ptr,
+            v: from_v.ptr,
+            output: DevicePtr::NULL,
+        },
+        grad: from.ptr,
+        to_q: to[0].ptr,
+        to_k: to[1].ptr,
+        to_v: to[2].ptr,
+    })?;
+    for (to, truth) in to.iter().zip([&truth.0, &truth.1, &truth.2]) {
+        fixture.check_op("nn.functional.scaled_dot_product_attention", to, &host(truth)?)?;
+    }
+    Ok(())
 }

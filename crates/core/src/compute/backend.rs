@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use super::{
-    ArgReduce, Attention, Batch, Binary, ByteCopy, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView,
-    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random,
-    Recording, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, AttentionBackward, Batch, Binary, ByteCopy, Conv2d, CrossEntropy, CumSum, DevicePtr,
+    DeviceView, DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d,
+    Random, Recording, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use crate::{
     BinaryOp, CompareOp, DType, DeviceInfo, Error, ErrorKind, Result, Scalar, Shape, UnaryOp, dispatch_dtype,
@@ -132,6 +132,12 @@ pub trait ComputeBackend: Debug + Send + Sync {
 
     /// Scaled dot-product attention.
     fn attention(&self, call: &Attention) -> Result<()>;
+
+    /// The gradient of [`ComputeBackend::attention`].
+    fn attention_backward(&self, call: &AttentionBackward) -> Result<()> {
+        let _ = call;
+        Err(self.lacks(Kernel::AttentionBackward))
+    }
 
     // Element by element.
 

@@ -2,8 +2,8 @@
 
 use super::touched::Part;
 use super::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, Elementwise, Fill, Gather, Gemm,
-    LayerNorm, Operand, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Unary,
+    ArgReduce, Attention, AttentionBackward, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, Elementwise,
+    Fill, Gather, Gemm, LayerNorm, Operand, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Unary,
 };
 use crate::Result;
 
@@ -38,6 +38,7 @@ pub enum Call<'a> {
     Conv2dInputGrad(&'a Conv2d),
     Conv2dWeightGrad(&'a Conv2d),
     Attention(&'a Attention),
+    AttentionBackward(&'a AttentionBackward),
     Unary(&'a Unary),
     Binary(&'a Binary),
     Elementwise(&'a Elementwise<'a>),
@@ -106,6 +107,7 @@ table! {
     Conv2dInputGrad = conv2d_input_grad, |call| call.touched(Part::Input);
     Conv2dWeightGrad = conv2d_weight_grad, |call| call.touched(Part::Weight);
     Attention = attention, |call| call.touched();
+    AttentionBackward = attention_backward, |call| call.touched();
     Unary = unary, |call| call.touched();
     Binary = binary, |call| call.touched();
     Elementwise = elementwise, |call| call.touched();

@@ -43,6 +43,7 @@ macro_rules! forward_calls {
             conv2d_input_grad(Conv2d) = Conv2dInputGrad;
             conv2d_weight_grad(Conv2d) = Conv2dWeightGrad;
             attention(Attention) = Attention;
+            attention_backward(AttentionBackward) = AttentionBackward;
             unary(Unary) = Unary;
             binary(Binary) = Binary;
             elementwise(Elementwise<'_>) = Elementwise;

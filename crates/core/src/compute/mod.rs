@@ -25,7 +25,7 @@ pub use calls::{
 pub use capabilities::{DriverCapabilities, Kernel};
 pub use operand::{Access, Operand};
 pub use pointer::{AddressSpace, DevicePtr};
-pub use products::{Attention, Batch, Conv2d, Gemm, Pool2d, Transpose};
+pub use products::{Attention, AttentionBackward, Batch, Conv2d, Gemm, Pool2d, Transpose};
 pub use program::{ElementwiseProgram, Step, Value};
 pub use recording::Recording;
 pub use view::DeviceView;

@@ -281,6 +281,21 @@ impl Attention {
     }
 }
 
+/// The gradient of [`Attention`] wrt queries, keys and values, all contiguous. The weights are recomputed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionBackward {
+    /// The attention; its output is neither read nor written.
+    pub forward: Attention,
+    /// The output's gradient `[batch, heads, seq_q, value_dim]`.
+    pub grad: DevicePtr,
+    /// Written: the gradient of `q`; 0 for a query that sees nothing.
+    pub to_q: DevicePtr,
+    /// Written: the gradient of `k`.
+    pub to_k: DevicePtr,
+    /// Written: the gradient of `v`.
+    pub to_v: DevicePtr,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

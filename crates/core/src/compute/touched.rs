@@ -1,8 +1,9 @@
 //! The memory that each call touches: one function for each struct lists its operands, in a fixed order.
 
 use super::{
-    Access, ArgReduce, Attention, Batch, Binary, Conv2d, CrossEntropy, CumSum, DeviceView, Elementwise, Fill, Gather,
-    Gemm, LayerNorm, Operand, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort, Unary,
+    Access, ArgReduce, Attention, AttentionBackward, Batch, Binary, Conv2d, CrossEntropy, CumSum, DeviceView,
+    Elementwise, Fill, Gather, Gemm, LayerNorm, Operand, Pool2d, Random, Reduce, ReduceAxes, Scatter, Softmax, Sort,
+    Unary,
 };
 use crate::{Axes, DType, Error, ReduceOp, Result, Shape};
 
@@ -107,6 +108,23 @@ impl Attention {
             Operand::spanning("k", self.k, self.dtype, k),
             Operand::spanning("v", self.v, self.dtype, v),
             Operand::spanning("output", self.output, self.dtype, output).written(),
+        ])
+    }
+}
+
+impl AttentionBackward {
+    pub(super) fn touched(&self) -> Result<Vec<Operand>> {
+        let Attention { dtype, q, k, v, .. } = self.forward;
+        let spans = self.forward.spans()?;
+        let of = |name, ptr, i: usize| Operand::spanning(name, ptr, dtype, spans[i]);
+        Ok(vec![
+            of("q", q, 0),
+            of("k", k, 1),
+            of("v", v, 2),
+            of("grad", self.grad, 3),
+            of("to_q", self.to_q, 0).written(),
+            of("to_k", self.to_k, 1).written(),
+            of("to_v", self.to_v, 2).written(),
         ])
     }
 }
