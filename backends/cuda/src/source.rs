@@ -37,12 +37,15 @@ pub(crate) struct File {
     pub(crate) text: &'static str,
 }
 
-/// The [`File`] of this name.
+/// The [`File`] of this name, after those that it needs.
 macro_rules! file {
-    ($name:literal) => {
+    ($name:literal $(after $needed:literal)*) => {
         $crate::source::File {
             name: $name,
-            text: include_str!(concat!("../kernels/", $name, ".cu")),
+            text: concat!(
+                $(include_str!(concat!("../kernels/", $needed, ".cu")),)*
+                include_str!(concat!("../kernels/", $name, ".cu")),
+            ),
         }
     };
 }

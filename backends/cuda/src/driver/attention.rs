@@ -1,20 +1,24 @@
 //! Attention.
 
-use polygrad_core::compute::Attention;
+use polygrad_core::compute::{Attention, AttentionBackward};
 use polygrad_core::{DType, Error, Result};
 
 use super::floats;
 use super::memory::Space;
 use super::queue::Queue;
-use crate::source::{Args, File, file};
+use crate::source::{Args, File, Source, file};
 
 const KERNEL: File = file!("attention");
-const BY_MATRICES: File = file!("attention_matrices");
+const BY_MATRICES: File = file!("attention_matrices" after "matrices");
+const BACKWARD: File = file!("attention_backward" after "matrices");
 
-/// For the kernel with matrix instructions: the longest heads and values, and the queries and threads of a block.
+/// For kernels with matrix instructions: the longest heads and values, and the rows and threads of a block.
 const LONGEST: usize = 128;
-const QUERIES: usize = 64;
+const ROWS: usize = 64;
 const THREADS: u32 = 128;
+
+/// Bytes that the gradient's kernels keep for each query.
+const STATS: usize = 8;
 
 /// Bytes of shared memory per block that every device has.
 const SHARED: usize = 48 << 10;
@@ -80,24 +84,9 @@ pub(super) fn attention(queue: &Queue, space: &Space<'_>, call: &Attention) -> R
         .all(&[q, k, v, output])
         .all(&[call.heads, call.seq_q, call.seq_kv])
         .push(call.scale);
-    let define = |kernel: File| {
-        queue
-            .source(kernel, call.dtype)
-            .define("HEAD", call.head_dim)
-            .define("VALUE", call.value_dim)
-            .flag("CAUSAL", call.causal)
-    };
-    let halves = matches!(call.dtype, DType::F16 | DType::BF16);
-    if halves && queue.runtime.facts().matrices && call.head_dim.max(call.value_dim) <= LONGEST {
-        let formats = match call.dtype {
-            DType::F16 => "\"f32.f16.f16.f32\"",
-            _ => "\"f32.bf16.bf16.f32\"",
-        };
-        // Sixteen bytes are loaded at once.
-        let aligned = [call.head_dim, call.value_dim].iter().all(|n| n.is_multiple_of(8))
-            && [q, k, v].iter().all(|address| address.is_multiple_of(16));
-        let source = define(BY_MATRICES).define("FORMATS", formats).flag("ALIGNED", aligned);
-        let blocks = heads as u64 * call.seq_q.div_ceil(QUERIES) as u64;
+    if by_matrices(queue, call) {
+        let source = matrices(queue, BY_MATRICES, call, &[q, k, v]);
+        let blocks = heads as u64 * call.seq_q.div_ceil(ROWS) as u64;
         return queue.launch(source, blocks, THREADS, &args);
     }
     let size = if call.dtype == DType::F64 { 8 } else { 4 };
@@ -108,10 +97,93 @@ pub(super) fn attention(queue: &Queue, space: &Space<'_>, call: &Attention) -> R
         ))
         .with_hint("decompose it into two products and a softmax"));
     };
-    let source = define(KERNEL)
+    let source = define(queue, KERNEL, call)
         .define("ACROSS", tile.across)
         .define("DOWN", tile.down)
         .define("PER", tile.per);
     let blocks = heads as u64 * call.seq_q.div_ceil(tile.rows()) as u64;
     queue.launch(source, blocks, (tile.across * tile.down) as u32, &args)
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::attention_backward`].
+pub(super) fn attention_backward(queue: &Queue, space: &Space<'_>, call: &AttentionBackward) -> Result<()> {
+    let attention = &call.forward;
+    let spans = attention.spans()?;
+    floats(attention.dtype)?;
+    if !by_matrices(queue, attention) {
+        return Err(Error::unsupported(format!(
+            "the gradient of attention in {} over heads of {} and values of {}",
+            attention.dtype, attention.head_dim, attention.value_dim
+        ))
+        .with_hint(format!(
+            "tensor cores compute it in f16 and bf16, for at most {LONGEST}; decompose it into products and a softmax"
+        )));
+    }
+    let of = |ptr, i: usize| space.span(ptr, attention.dtype, spans[i]);
+    let read = [
+        of(attention.q, 0)?,
+        of(attention.k, 1)?,
+        of(attention.v, 2)?,
+        of(call.grad, 3)?,
+    ];
+    let written = [of(call.to_q, 0)?, of(call.to_k, 1)?, of(call.to_v, 2)?];
+    let heads = attention.batch * attention.heads;
+    let scratch = queue.scratch(heads * attention.seq_q * STATS)?;
+    let args = Args::default()
+        .all(&read)
+        .all(&written)
+        .push(scratch.address())
+        .all(&[attention.seq_q, attention.seq_kv])
+        .push(attention.scale);
+    for (by_keys, rows) in [(false, attention.seq_q), (true, attention.seq_kv)] {
+        let source = matrices(queue, BACKWARD, attention, &read)
+            .flag("BY_KEYS", by_keys)
+            .flag("SMALL_RANGE", attention.dtype == DType::F16)
+            .define("TILE", tile(attention.head_dim, attention.value_dim));
+        queue.launch(source, heads as u64 * rows.div_ceil(ROWS) as u64, THREADS, &args)?;
+    }
+    scratch.release()
+}
+
+/// See [`polygrad_core::compute::ComputeBackend::supports`].
+pub(super) fn has_gradient(queue: Option<&Queue>, dtype: DType) -> bool {
+    let halves = matches!(dtype, DType::F16 | DType::BF16);
+    halves && queue.is_some_and(|queue| queue.runtime.facts().matrices)
+}
+
+/// Whether matrix instructions multiply.
+fn by_matrices(queue: &Queue, call: &Attention) -> bool {
+    has_gradient(Some(queue), call.dtype) && call.head_dim.max(call.value_dim) <= LONGEST
+}
+
+/// The rows of a tile of the gradient's kernels: as many as fit shared memory beside a block's own.
+fn tile(head: usize, value: usize) -> usize {
+    let row = [head, value]
+        .map(|width| (2 * width.div_ceil(16).max(1) + 1) * 16)
+        .iter()
+        .sum::<usize>();
+    let fits = |tile: usize| (ROWS + tile) * row + tile * STATS <= SHARED;
+    [64, 32].into_iter().find(|&tile| fits(tile)).unwrap_or(16)
+}
+
+fn define(queue: &Queue, kernel: File, call: &Attention) -> Source<'static> {
+    queue
+        .source(kernel, call.dtype)
+        .define("HEAD", call.head_dim)
+        .define("VALUE", call.value_dim)
+        .flag("CAUSAL", call.causal)
+}
+
+/// A kernel with matrix instructions that reads these addresses.
+fn matrices(queue: &Queue, kernel: File, call: &Attention, addresses: &[u64]) -> Source<'static> {
+    let formats = match call.dtype {
+        DType::F16 => "\"f32.f16.f16.f32\"",
+        _ => "\"f32.bf16.bf16.f32\"",
+    };
+    // Sixteen bytes are loaded at once.
+    let aligned = [call.head_dim, call.value_dim].iter().all(|n| n.is_multiple_of(8))
+        && addresses.iter().all(|address| address.is_multiple_of(16));
+    define(queue, kernel, call)
+        .define("FORMATS", formats)
+        .flag("ALIGNED", aligned)
 }

@@ -18,9 +18,9 @@ mod rows;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ByteCopy, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView,
-    Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Recording, Reduce,
-    ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, AttentionBackward, Batch, Binary, ByteCopy, ComputeBackend, Conv2d, CrossEntropy, CumSum,
+    DevicePtr, DeviceView, Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d,
+    Random, Recording, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
 };
 use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
@@ -171,6 +171,7 @@ impl ComputeBackend for CudaDriver {
             | Kernel::LayerNorm
             | Kernel::CrossEntropy
             | Kernel::CrossEntropyBackward => dtype.is_float(),
+            Kernel::AttentionBackward => attention::has_gradient(self.queue.get(), dtype),
             _ => false,
         }
     }
@@ -277,6 +278,12 @@ impl ComputeBackend for CudaDriver {
 
     fn attention(&self, call: &Attention) -> Result<()> {
         self.call("attention", |queue, space| attention::attention(queue, space, call))
+    }
+
+    fn attention_backward(&self, call: &AttentionBackward) -> Result<()> {
+        self.call("attention_backward", |queue, space| {
+            attention::attention_backward(queue, space, call)
+        })
     }
 
     fn unary(&self, call: &Unary) -> Result<()> {

@@ -1,5 +1,6 @@
 //! The driver over an emulated GPU, its kernels under NVIDIA's compiler, and its errors if CUDA is missing.
 
+mod attention;
 mod elementwise;
 #[path = "../emulator/mod.rs"]
 mod emulator;

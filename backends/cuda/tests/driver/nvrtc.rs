@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Elementwise,
-    ElementwiseProgram, Gather, LayerNorm, Pool2d, Random, Reduce, Scatter, Softmax, Sort, Step,
+    ArgReduce, Attention, AttentionBackward, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView,
+    Elementwise, ElementwiseProgram, Gather, Kernel, LayerNorm, Pool2d, Random, Reduce, Scatter, Softmax, Sort, Step,
 };
 use polygrad_core::{
     ArgOp, Axes, BinaryOp, CompareOp, ConvParams, CrossEntropyParams, DType, Distribution, Layout, PoolParams,
@@ -379,7 +379,7 @@ fn windows_and_attention_compile() {
                 if head > 1000 && dtype == DType::F64 {
                     continue;
                 }
-                driver.attention(&Attention {
+                let call = Attention {
                     dtype,
                     batch: 2,
                     heads: 4,
@@ -393,7 +393,17 @@ fn windows_and_attention_compile() {
                     k: ptr,
                     v: ptr,
                     output,
-                })?;
+                };
+                driver.attention(&call)?;
+                if head <= 128 && driver.supports(Kernel::AttentionBackward, dtype) {
+                    driver.attention_backward(&AttentionBackward {
+                        forward: call,
+                        grad: ptr,
+                        to_q: output,
+                        to_k: output,
+                        to_v: output,
+                    })?;
+                }
             }
         }
         Ok(())
