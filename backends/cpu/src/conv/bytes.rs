@@ -1,30 +1,20 @@
-//! Convolution of bytes: the weight matrix times the columns of each image, one strip of output positions at a time, so
-//! that a strip's columns and panels stay in the second-level cache. If a group has hardly any outputs, as in depthwise
-//! convolutions, building columns would cost more than the product, so each tap is added directly from the image.
-
-use std::sync::Arc;
+//! Convolution of bytes. If a group has hardly any outputs, as in depthwise convolutions, making words of the image
+//! would cost more than the product, so each tap is added directly from the image.
 
 use polygrad_core::{ConvParams, DType, Result};
 
 use super::output_shape;
 use crate::Pointer;
 use crate::buffers::Buffer;
-use crate::gemm::Mat;
-use crate::gemm::bytes::{Left, Signed, Strip, Tiles, Way, Zeros};
+use crate::gemm::bytes::Zeros;
+use crate::gemm::bytes::windows::{Convolution, Filters, Out};
 use crate::ops::quantized::{numbers_for, operand};
 use crate::ops::rescale::{self, Rows};
 use crate::simd::{Kernel, Level, Simd};
 use crate::{CpuDevice, CpuTensor};
-use polygrad_cpu_kernels::conv::geometry::Geometry;
-use polygrad_cpu_kernels::conv::region::{AT_ONCE, Region};
+use polygrad_cpu_kernels::conv::geometry::{Geometry, spread};
 
-/// Approximate size of a strip's columns in bytes.
-const STRIP: usize = 96 << 10;
-
-/// Sums of a strip, about.
-const SUMS: usize = 8 << 10;
-
-/// The most outputs of a group for which columns are not worth their way.
+/// The most outputs of a group for which words are not worth their way.
 const FEW: usize = 2;
 
 /// See [`polygrad_core::Backend::conv_u8`].
@@ -87,8 +77,8 @@ fn convolved(
         return Ok(out);
     }
     let device = x.device();
-    let convolution = Convolution {
-        tiles: weight.packed(),
+    let convolution = Whole {
+        filters: weight.packed(),
         g: Geometry::of_conv(x.shape(), weight.shape(), &shape, params),
         x: x.slice()?,
         weight: weight.slice()?,
@@ -97,10 +87,10 @@ fn convolved(
         to: Pointer(out.ptr_mut()),
         bytes,
     };
-    if convolution.g.outputs <= FEW {
+    if convolution.g.outputs <= FEW || convolution.g.rows() == 0 {
         convolution.by_taps(device)?;
     } else {
-        convolution.by_columns(device)?;
+        convolution.by_words(device)?;
     }
     Ok(out)
 }
@@ -111,18 +101,21 @@ pub(crate) fn prepack_u8(weight: &CpuTensor) -> Result<CpuTensor> {
         return Ok(weight.clone());
     }
     let weight = weight.contiguous()?;
-    let (device, outputs) = (weight.device(), weight.shape()[0]);
-    let k = weight.numel() / outputs;
-    let matrix = Mat::new(weight.typed::<u8>()?, k.cast_signed(), 1);
-    // SAFETY: the matrix is the tensor.
-    let tiles = unsafe { Tiles::new(device, Way::of(device), (1, outputs, k), matrix, Signed::A, true)? };
-    Ok(weight.with_packed(Arc::new(tiles)))
+    let shape = weight.shape();
+    let dims = (1, shape[0], shape[1]);
+    let filters = Filters::new(
+        weight.device(),
+        dims,
+        spread(&shape[2..], shape.rank() - 2, 1),
+        weight.slice()?,
+    )?;
+    Ok(weight.with_packed(filters))
 }
 
-struct Convolution<'a> {
+struct Whole<'a> {
     g: Geometry,
     /// The weight, if it was packed before.
-    tiles: Option<&'a Arc<Tiles>>,
+    filters: Option<&'a Filters>,
     x: &'a [u8],
     weight: &'a [u8],
     zero_x: u8,
@@ -132,76 +125,32 @@ struct Convolution<'a> {
     bytes: Option<Bytes<'a>>,
 }
 
-impl Convolution<'_> {
-    fn by_columns(&self, device: CpuDevice) -> Result<()> {
-        let Self { ref g, zero_x, .. } = *self;
-        let way = Way::of(device);
-        let (k, places) = (g.inputs * g.taps(), g.out_plane());
-        let zeros = Zeros(std::slice::from_ref(&zero_x));
-        let weight = Mat::new(self.weight.as_ptr(), k.cast_signed(), 1);
-        // SAFETY: the matrix is the weight, which outlives `left`.
-        let left = unsafe {
-            let rows = (g.groups, g.outputs, k);
-            let tiles = match self.tiles.filter(|tiles| tiles.are(way, rows, Signed::A)) {
-                Some(tiles) => tiles.clone(),
-                None => Arc::new(Tiles::new(device, way, rows, weight, Signed::A, false)?),
-            };
-            Left::new(tiles, weight, self.zero_weight, zeros)?
-        };
-        // The sums of a strip stay in the first-level cache, if they become bytes.
-        let most = match self.bytes {
-            Some(_) => SUMS / g.outputs,
-            None => usize::MAX,
-        };
-        let width = (STRIP / k.max(1))
-            .min(most)
-            .max(1)
-            .next_multiple_of(way.columns())
-            .min(places);
-        let strips = places.div_ceil(width);
-        let ns = (g.outputs * k * width) as f32 * way.cost() + (k * width) as f32 * 0.2;
-        device.try_each(g.batch * g.groups * strips, ns, |task| {
-            let (image, strip) = (task / strips, task % strips);
-            let group = image % g.groups;
-            let (first, count) = (strip * width, width.min(places - strip * width));
-            let from = &self.x[image * g.inputs * g.plane()..][..g.inputs * g.plane()];
-            let columns;
-            let b = if g.taps() == 1 && g.padding == [0; 3] && g.stride == [1; 3] {
-                // An image is its own columns.
-                Mat::new(from[first..].as_ptr(), places.cast_signed(), 1)
-            } else {
-                columns = Buffer::alloc(k * count + AT_ONCE)?;
-                let region = Region::new(g, from, zero_x, (first, first + count))?;
-                // SAFETY: the buffer has room for the columns and for the surplus that is copied after them.
-                unsafe { region.columns(columns.as_ptr(), count) };
-                Mat::new(columns.as_ptr().cast_const(), count.cast_signed(), 1)
-            };
-            let strip = Strip {
-                part: group,
-                columns: (k, count),
-                b,
-                zeros,
-            };
-            let at = image * g.outputs * places + first;
-            let Some(bytes) = &self.bytes else {
-                let to = self.to.at(0).cast::<i32>().wrapping_add(at);
-                // SAFETY: the columns are those of the image; the output is new, and each of its strips belongs to one
-                // task.
-                return unsafe { left.strip(device, &strip, to, places) };
-            };
-            let sums = Buffer::alloc(g.outputs * count * size_of::<i32>())?;
-            let sums = sums.as_ptr().cast::<i32>();
-            // SAFETY: as above; the sums of an output are written before they are read.
-            unsafe {
-                left.strip(device, &strip, sums, count)?;
-                for output in 0..g.outputs {
-                    let from = std::slice::from_raw_parts(sums.add(output * count), count);
-                    let to = std::slice::from_raw_parts_mut(self.to.at(at + output * places), count);
-                    bytes.write(device, group * g.outputs + output, from, to);
-                }
+impl Whole<'_> {
+    fn by_words(&self, device: CpuDevice) -> Result<()> {
+        let g = &self.g;
+        let packed;
+        let filters = match self.filters.filter(|filters| filters.are(device, g)) {
+            Some(filters) => filters,
+            None => {
+                packed = Filters::new(device, (g.groups, g.outputs, g.inputs), g.kernel, self.weight)?;
+                &packed
             }
-            Ok(())
-        })
+        };
+        let bias = self.bytes.as_ref().map_or(&[0][..], |bytes| bytes.bias);
+        let convolution = Convolution {
+            g,
+            filters,
+            x: self.x,
+            zero_x: self.zero_x,
+            zero_weight: self.zero_weight,
+            bias,
+        };
+        let out = match &self.bytes {
+            Some(bytes) => Out::Bytes(self.to.at(0), bytes.scale, bytes.zero),
+            None => Out::Sums(self.to.at(0).cast()),
+        };
+        // SAFETY: the operands are as large as the geometry says; the output is new.
+        unsafe { convolution.run(device, out) }
     }
 
     fn by_taps(&self, device: CpuDevice) -> Result<()> {
@@ -275,7 +224,7 @@ fn input_line(g: &Geometry, channel: usize, tap: [usize; 3], line: [usize; 2]) -
 
 /// One plane of the result, to which each tap of its filter is added.
 struct Taps<'a, 'b> {
-    of: &'a Convolution<'b>,
+    of: &'a Whole<'b>,
     image: &'a [u8],
     filter: usize,
     to: &'a mut [i32],

@@ -22,7 +22,7 @@ pub struct Geometry {
 }
 
 /// Values for the last axes, with `fill` before them.
-fn spread(values: &[usize], rank: usize, fill: usize) -> Extents {
+pub fn spread(values: &[usize], rank: usize, fill: usize) -> Extents {
     let mut out = [fill; 3];
     out[3 - rank..].copy_from_slice(&values[..rank]);
     out

@@ -5,7 +5,6 @@ mod epilogue;
 pub mod few;
 pub mod filters;
 pub mod geometry;
-pub mod region;
 pub mod winograd;
 
 pub use epilogue::Epilogue;

@@ -53,6 +53,12 @@ pub(in crate::gemm) trait Dot: Copy {
 
     /// `a b + c`, rounded once.
     fn add_times(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+
+    /// Stores the bytes nearest to `x` plus a zero point, which is a byte, too; 0 for NaN.
+    ///
+    /// # Safety
+    /// [`Dot::LANES`] bytes must be writable at `to`.
+    unsafe fn store_bytes(self, to: *mut u8, x: Self::F, zero: Self::F);
 }
 
 /// Registers in a row of a tile.
@@ -278,6 +284,14 @@ impl Dot for Portable {
     fn add_times(self, a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|i| (f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i])) as f32)
     }
+
+    #[inline(always)]
+    unsafe fn store_bytes(self, to: *mut u8, x: [f32; 4], zero: [f32; 4]) {
+        // A cast of NaN gives 0.
+        let bytes = std::array::from_fn::<u8, 4, _>(|i| (x[i].round_ties_even() + zero[i]) as u8);
+        // SAFETY: by the caller.
+        unsafe { to.cast::<[u8; 4]>().write(bytes) };
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -403,6 +417,19 @@ mod x86 {
                 // SAFETY: see above.
                 unsafe { _mm256_fmadd_ps(a, b, c) }
             }
+
+            #[inline(always)]
+            unsafe fn store_bytes(self, to: *mut u8, x: __m256, zero: __m256) {
+                // SAFETY: see above; the address by the caller.
+                unsafe {
+                    let x = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
+                    // Of NaN and another number `max` gives the second.
+                    let x = _mm256_max_ps(_mm256_add_ps(x, zero), _mm256_setzero_ps());
+                    let x = _mm256_cvttps_epi32(_mm256_min_ps(x, _mm256_set1_ps(255.0)));
+                    let halves = _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
+                    _mm_storel_epi64(to.cast(), _mm_packus_epi16(halves, halves));
+                }
+            }
         };
     }
 
@@ -509,6 +536,18 @@ mod x86 {
         fn add_times(self, a: __m512, b: __m512, c: __m512) -> __m512 {
             // SAFETY: see above.
             unsafe { _mm512_fmadd_ps(a, b, c) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_bytes(self, to: *mut u8, x: __m512, zero: __m512) {
+            // SAFETY: see above; the address by the caller.
+            unsafe {
+                let x = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x);
+                // Of NaN and another number `max` gives the second.
+                let x = _mm512_max_ps(_mm512_add_ps(x, zero), _mm512_setzero_ps());
+                let x = _mm512_cvttps_epi32(_mm512_min_ps(x, _mm512_set1_ps(255.0)));
+                _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(x));
+            }
         }
     }
 }

@@ -17,8 +17,7 @@ mod few;
 mod most;
 mod pack;
 mod tile;
-
-use std::sync::Arc;
+pub mod windows;
 
 use polygrad_core::Result;
 
@@ -79,7 +78,7 @@ impl Numbers {
 }
 
 /// A packed into words, in tiles of rows.
-pub struct Tiles {
+struct Tiles {
     way: Way,
     words: Buffer,
     /// Number of parts; tiles do not extend from one part into the next.
@@ -89,40 +88,20 @@ pub struct Tiles {
     k: usize,
     /// Words from one group of a tile to the next.
     step: usize,
-    signed: Signed,
     /// The sum of each row's packed numbers, if wanted.
     sums: Option<Numbers>,
 }
 
 /// A, and the factors of its rows in the terms.
-pub struct Left {
-    tiles: Arc<Tiles>,
+struct Left {
+    tiles: Tiles,
     terms: [Option<Numbers>; 2],
 }
 
-/// The operand that the instructions take as signed. Its zero points cost nothing if all are 128, as for i8 that is
-/// symmetric about 0; those of the other operand if all are 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signed {
-    A,
-    B,
-}
-
-impl Signed {
-    fn bytes(self) -> (Bytes, Bytes) {
-        match self {
-            Self::A => (Bytes::Signed, Bytes::Unsigned),
-            Self::B => (Bytes::Unsigned, Bytes::Signed),
-        }
-    }
-
-    /// Whether the first and the second of the terms are needed, since they are not always 0.
-    fn needs(self, a: Zeros<'_>, b: Zeros<'_>) -> [bool; 2] {
-        match self {
-            Self::A => [!a.are(128), !b.are(0)],
-            Self::B => [!b.are(128), !a.are(0)],
-        }
-    }
+/// Whether the first and the second of the terms are needed, since they are not always 0: zero points of B cost nothing
+/// if all are 128, as for i8 that is symmetric about 0, and those of A if all are 0.
+fn needs(a: Zeros<'_>, b: Zeros<'_>) -> [bool; 2] {
+    [!b.are(128), !a.are(0)]
 }
 
 impl Tiles {
@@ -133,15 +112,14 @@ impl Tiles {
     ///
     /// # Errors
     /// When memory runs out.
-    pub unsafe fn new(
+    unsafe fn new(
         device: CpuDevice,
         way: Way,
         (parts, rows, k): (usize, usize, usize),
         a: Mat<u8>,
-        signed: Signed,
+        bytes: Bytes,
         summed: bool,
     ) -> Result<Self> {
-        let (bytes, _) = signed.bytes();
         let (groups, step) = (k.div_ceil(way.group()), way.rows().min(rows));
         let tiles = rows.div_ceil(way.rows());
         let words = Buffer::alloc((parts * tiles * step * groups * 4).max(1))?;
@@ -166,14 +144,17 @@ impl Tiles {
             rows,
             k,
             step,
-            signed,
             sums,
         })
     }
 
-    /// Whether these are the tiles that [`Tiles::new`] makes of such a matrix.
-    pub fn are(&self, way: Way, rows: (usize, usize, usize), signed: Signed) -> bool {
-        (self.way, (self.parts, self.rows, self.k), self.signed) == (way, rows, signed)
+    /// The sum of a row's packed numbers, which must have been wanted.
+    fn sum(&self, row: usize) -> i32 {
+        self.sums.as_ref().map_or(0, |sums| sums.get(row))
+    }
+
+    fn words(&self) -> *const u32 {
+        self.words.as_ptr().cast_const().cast()
     }
 }
 
@@ -185,23 +166,15 @@ impl Left {
     ///
     /// # Errors
     /// When memory runs out.
-    pub unsafe fn new(tiles: Arc<Tiles>, a: Mat<u8>, zeros: Zeros<'_>, other: Zeros<'_>) -> Result<Self> {
-        let Tiles { parts, rows, k, .. } = *tiles;
-        let (bytes, _) = tiles.signed.bytes();
-        let sum = |row: usize| match &tiles.sums {
-            Some(sums) => sums.get(row),
-            None => row_sum(a, row, k, bytes),
-        };
-        let [first, second] = tiles.signed.needs(zeros, other);
-        let term =
-            |needed: bool, value: &dyn Fn(usize) -> i32| needed.then(|| Numbers::new(parts * rows, value)).transpose();
-        let terms = match tiles.signed {
-            Signed::A => [term(first, &|i| 128 - zeros.get(i))?, term(second, &sum)?],
-            Signed::B => [
-                term(first, &|i| sum(i).wrapping_sub((k as i32).wrapping_mul(zeros.get(i))))?,
-                term(second, &|i| zeros.get(i))?,
-            ],
-        };
+    unsafe fn new(tiles: Tiles, a: Mat<u8>, zeros: Zeros<'_>, other: Zeros<'_>) -> Result<Self> {
+        let Tiles { rows, k, .. } = tiles;
+        let sum = |row: usize| row_sum(a, row, k, Bytes::Unsigned);
+        let [first, second] = needs(zeros, other);
+        let term = |needed: bool, value: &dyn Fn(usize) -> i32| needed.then(|| Numbers::new(rows, value)).transpose();
+        let terms = [
+            term(first, &|i| sum(i).wrapping_sub((k as i32).wrapping_mul(zeros.get(i))))?,
+            term(second, &|i| zeros.get(i))?,
+        ];
         Ok(Self { tiles, terms })
     }
 
@@ -210,7 +183,7 @@ impl Left {
     }
 }
 
-/// The panels of a matrix B, `k` rows of `n`, as [`Signed::B`] needs them, with the sums of its columns.
+/// The panels of a matrix B, `k` rows of `n`, with the sums of its columns.
 pub struct Panels {
     way: Way,
     n: usize,
@@ -229,17 +202,10 @@ impl Panels {
     /// When memory runs out.
     pub unsafe fn new(device: CpuDevice, n: usize, k: usize, b: Mat<u8>) -> Result<Self> {
         // SAFETY: passed on.
-        unsafe { Self::packed(device, Way::of(device), (n, k), b, Bytes::Signed, true) }
+        unsafe { Self::packed(device, Way::of(device), (n, k), b, true) }
     }
 
-    unsafe fn packed(
-        device: CpuDevice,
-        way: Way,
-        (n, k): (usize, usize),
-        b: Mat<u8>,
-        bytes: Bytes,
-        summed: bool,
-    ) -> Result<Self> {
+    unsafe fn packed(device: CpuDevice, way: Way, (n, k): (usize, usize), b: Mat<u8>, summed: bool) -> Result<Self> {
         let (width, groups) = (way.columns(), k.div_ceil(way.group()));
         let panels = n.div_ceil(width);
         let words = Buffer::alloc((panels * width * groups * 4).max(1))?;
@@ -254,7 +220,6 @@ impl Panels {
                 from: b,
                 k,
                 columns: (left, (AT_ONCE * width).min(n - left)),
-                bytes,
                 to: to.at(left * groups),
                 sums: if summed { to_sums.at(left) } else { std::ptr::null_mut() },
             });
@@ -269,24 +234,18 @@ impl Panels {
     }
 
     /// The factors of the columns in the [terms](Terms), as many for each panel as it has columns.
-    fn terms(&self, signed: Signed, needs: [bool; 2], zeros: Zeros<'_>) -> Result<[Option<Numbers>; 2]> {
-        let (n, k) = (self.n, self.k as i32);
+    fn terms(&self, needs: [bool; 2], zeros: Zeros<'_>) -> Result<[Option<Numbers>; 2]> {
+        let n = self.n;
         let room = n.next_multiple_of(self.way.columns());
         let term = |needed: bool, value: &dyn Fn(usize) -> i32| {
             let value = |i: usize| if i < n { value(i) } else { 0 };
             needed.then(|| Numbers::new(room, value)).transpose()
         };
         let [first, second] = needs;
-        Ok(match signed {
-            Signed::A => [
-                term(first, &|i| self.sum(i).wrapping_sub(k.wrapping_mul(zeros.get(i))))?,
-                term(second, &|i| -zeros.get(i))?,
-            ],
-            Signed::B => [
-                term(first, &|i| 128 - zeros.get(i))?,
-                term(second, &|i| self.sum(i).wrapping_neg())?,
-            ],
-        })
+        Ok([
+            term(first, &|i| 128 - zeros.get(i))?,
+            term(second, &|i| self.sum(i).wrapping_neg())?,
+        ])
     }
 }
 
@@ -357,22 +316,22 @@ impl Product<'_> {
             // SAFETY: passed on.
             return unsafe { few::run(self, device, c) };
         }
-        let needs = Signed::B.needs(self.zero_a, self.zero_b);
+        let needs = needs(self.zero_a, self.zero_b);
         let packed;
         // SAFETY: the operands by the caller.
         let (left, panels) = unsafe {
-            let tiles = Tiles::new(device, way, (1, m, k), self.a, Signed::B, false)?;
-            let left = Left::new(Arc::new(tiles), self.a, self.zero_a, self.zero_b)?;
+            let tiles = Tiles::new(device, way, (1, m, k), self.a, Bytes::Unsigned, false)?;
+            let left = Left::new(tiles, self.a, self.zero_a, self.zero_b)?;
             let panels = match kept {
                 Some(panels) => panels,
                 None => {
-                    packed = Panels::packed(device, way, (n, k), self.b, Bytes::Signed, needs[1])?;
+                    packed = Panels::packed(device, way, (n, k), self.b, needs[1])?;
                     &packed
                 }
             };
             (left, panels)
         };
-        let columns = panels.terms(Signed::B, needs, self.zero_b)?;
+        let columns = panels.terms(needs, self.zero_b)?;
         let terms = Terms {
             rows: left.terms(),
             columns: [0, 1].map(|i| columns[i].as_ref().map_or(std::ptr::null(), Numbers::as_ptr)),
@@ -398,7 +357,7 @@ impl Product<'_> {
                     let (tiles, (start, end)) = task(i);
                     for column in (start..end).step_by(width) {
                         let columns = (column, width.min(end - column));
-                        left.times(0, tiles, panels, columns, terms, (to.at(column), n));
+                        left.times(tiles, panels, columns, terms, (to.at(column), n));
                     }
                 });
                 Ok(())
@@ -411,51 +370,7 @@ impl Product<'_> {
     }
 }
 
-/// Columns that are multiplied once, with one part of a [`Left`].
-pub struct Strip<'a> {
-    pub part: usize,
-    /// Rows and columns of B.
-    pub columns: (usize, usize),
-    pub b: Mat<u8>,
-    pub zeros: Zeros<'a>,
-}
-
 impl Left {
-    /// The product with a strip, written to rows `to_row` apart. The strip's zero points must be those that `self` was
-    /// made for.
-    ///
-    /// # Safety
-    /// B must be readable; `to` must have room, and be apart from it.
-    ///
-    /// # Errors
-    /// When memory runs out.
-    pub unsafe fn strip(&self, device: CpuDevice, strip: &Strip<'_>, to: *mut i32, to_row: usize) -> Result<()> {
-        let (k, n) = strip.columns;
-        let Tiles { way, rows, signed, .. } = *self.tiles;
-        let (_, bytes) = signed.bytes();
-        let needs = [0, 1].map(|i| self.terms[i].is_some());
-        // SAFETY: passed on.
-        let panels = unsafe { Panels::packed(device, way, (n, k), strip.b, bytes, needs[0])? };
-        let columns = panels.terms(signed, needs, strip.zeros)?;
-        let terms = Terms {
-            rows: self.terms(),
-            columns: [0, 1].map(|i| columns[i].as_ref().map_or(std::ptr::null(), Numbers::as_ptr)),
-        };
-        let (width, tiles) = (way.columns(), rows.div_ceil(way.rows()));
-        for column in (0..n).step_by(width) {
-            let columns = (column, width.min(n - column));
-            self.times(
-                strip.part,
-                (0, tiles),
-                &panels,
-                columns,
-                terms,
-                (to.wrapping_add(column), to_row),
-            );
-        }
-        Ok(())
-    }
-
     /// Some tiles times columns from one, with which a panel begins, to before another, block by block.
     fn blocks(
         &self,
@@ -473,7 +388,7 @@ impl Left {
             for tile in first..past {
                 let row = tile * height;
                 let origin = to.wrapping_sub(row * columns);
-                self.times(0, (tile, tile + 1), panels, (column, columns), terms, (origin, columns));
+                self.times((tile, tile + 1), panels, (column, columns), terms, (origin, columns));
                 let rows = height.min(self.tiles.rows - row);
                 // SAFETY: the rows of the tile have been written.
                 let sums = unsafe { std::slice::from_raw_parts(to, rows * columns) };
@@ -488,34 +403,35 @@ impl Left {
         Ok(())
     }
 
-    /// Some tiles of a part times some columns, which begin with a panel; `to` is where the part's first row is
-    /// written, whose rows are `to_row` apart.
+    /// Some tiles times some columns, which begin with a panel; `to` is where the first row is written, whose rows are
+    /// `to_row` apart.
     fn times(
         &self,
-        part: usize,
         (first, end): (usize, usize),
         panels: &Panels,
         (column, n): (usize, usize),
         terms: Terms,
         (to, to_row): (*mut i32, usize),
     ) {
-        let tiles = &*self.tiles;
+        let tiles = &self.tiles;
         let way = tiles.way;
         let groups = panels.k.div_ceil(way.group());
-        let tile = part * tiles.rows.div_ceil(way.rows()) + first;
         let row = first * way.rows();
-        let words = |buffer: &Buffer| buffer.as_ptr().cast_const().cast::<u32>();
         way.run(Rows {
             rows: (end * way.rows()).min(tiles.rows) - row,
             groups,
-            a: words(&tiles.words).wrapping_add(tile * tiles.step * groups),
+            a: tiles.words().wrapping_add(first * tiles.step * groups),
             step: tiles.step,
-            signed_rows: tiles.signed == Signed::A,
-            b: words(&panels.words).wrapping_add(column * groups),
+            b: panels
+                .words
+                .as_ptr()
+                .cast_const()
+                .cast::<u32>()
+                .wrapping_add(column * groups),
             to: to.wrapping_add(row * to_row),
             to_row,
             n,
-            terms: terms.at(part * tiles.rows + row, column),
+            terms: terms.at(row, column),
         });
     }
 }

@@ -40,8 +40,8 @@ impl Bytes {
     }
 }
 
-/// Packs columns of a matrix of `k` rows into panels: for each group of rows, the words of as many columns as a tile
-/// has; those beyond the matrix are 0. Then writes the sum of each column's packed numbers, if wanted.
+/// Packs columns of a matrix of `k` rows, minus 128, into panels: for each group of rows, the words of as many columns
+/// as a tile has; those beyond the matrix are 0. Then writes the sum of each column's packed numbers, if wanted.
 ///
 /// Each group of rows is packed for several panels at a time, since the rows of a large matrix are pages apart.
 pub(super) struct PackPanels {
@@ -49,7 +49,6 @@ pub(super) struct PackPanels {
     pub(super) k: usize,
     /// The first column, and the number of columns.
     pub(super) columns: (usize, usize),
-    pub(super) bytes: Bytes,
     /// Has room for the words of the panels.
     pub(super) to: *mut u32,
     /// Has room for the sums of the panels, or is null.
@@ -96,7 +95,7 @@ impl PackPanels {
     #[inline(always)]
     unsafe fn by_rows<D: Dot, const G: usize>(&self, group: usize, (left, count): (usize, usize), to: *mut u32) {
         let width = NV * D::LANES;
-        let zero = self.bytes.offset() as u8;
+        let zero = SIGN;
         // SAFETY: the panel has the group.
         let to = unsafe { std::slice::from_raw_parts_mut(to, width) };
         if self.from.cols == 1 {
@@ -109,17 +108,17 @@ impl PackPanels {
                 }
             });
             if whole {
-                return interleave(lines, self.bytes, to);
+                return interleave(lines, Bytes::Signed, to);
             }
             let mut padded = [[zero; WIDEST]; G];
             padded
                 .iter_mut()
                 .zip(lines)
                 .for_each(|(to, line)| to[..line.len()].copy_from_slice(line));
-            return interleave(padded.each_ref().map(|line| &line[..width]), self.bytes, to);
+            return interleave(padded.each_ref().map(|line| &line[..width]), Bytes::Signed, to);
         }
         for (column, word) in to.iter_mut().enumerate() {
-            *word = self.bytes.word::<G>(std::array::from_fn(|i| {
+            *word = Bytes::Signed.word::<G>(std::array::from_fn(|i| {
                 let row = group * G + i;
                 match column < count && row < self.k {
                     // SAFETY: as above.
@@ -140,7 +139,7 @@ impl PackPanels {
             // SAFETY: passed on.
             return unsafe { self.by_rows::<D, G>(group, (left, count), to) };
         }
-        let zero = self.bytes.offset() as u8;
+        let zero = SIGN;
         for column in 0..NV * D::LANES {
             let numbers = match column < count {
                 // SAFETY: the column has the rows.
@@ -148,7 +147,7 @@ impl PackPanels {
                 false => [zero; G],
             };
             // SAFETY: the panel has the group and the column.
-            unsafe { to.add(column).write(self.bytes.word(numbers)) };
+            unsafe { to.add(column).write(Bytes::Signed.word(numbers)) };
         }
     }
 
@@ -162,10 +161,7 @@ impl PackPanels {
             for (v, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: the panel has the group.
                 let words = unsafe { d.load(from.add((group * NV + v) * D::LANES)) };
-                *sum = match self.bytes {
-                    Bytes::Unsigned => d.dot(*sum, words, ones),
-                    Bytes::Signed => d.dot(*sum, ones, words),
-                };
+                *sum = d.dot(*sum, ones, words);
             }
         }
         for (v, sum) in sums.into_iter().enumerate() {
@@ -177,7 +173,7 @@ impl PackPanels {
 
 /// The words of lines of equal length, in loops that the compiler vectorizes.
 #[inline(always)]
-fn interleave<const G: usize>(lines: [&[u8]; G], bytes: Bytes, to: &mut [u32]) {
+pub(super) fn interleave<const G: usize>(lines: [&[u8]; G], bytes: Bytes, to: &mut [u32]) {
     let offset = bytes.offset();
     if let [a, b, c, d] = lines[..] {
         let sign = if bytes == Bytes::Signed { 0x8080_8080 } else { 0 };

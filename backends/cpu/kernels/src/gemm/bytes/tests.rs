@@ -62,7 +62,7 @@ fn check(dims: Dims, orders: [usize; 2], zeros: [&[u8]; 2], fill: Option<[u8; 2]
         for way in Way::available(device) {
             // SAFETY: all vectors have room for their matrices.
             unsafe {
-                let packed = Panels::packed(device, way, (n, k), b, Bytes::Signed, true).unwrap();
+                let packed = Panels::packed(device, way, (n, k), b, true).unwrap();
                 for panels in [None, Some(&packed)] {
                     let mut c = vec![i32::MIN; m * n];
                     let product = Product {

@@ -42,8 +42,6 @@ pub(super) struct Rows {
     /// tile share one base address, so that the compiler generates the intended loop.
     pub(super) a: *const u32,
     pub(super) step: usize,
-    /// Whether the rows, instead of the panel, hold the signed numbers.
-    pub(super) signed_rows: bool,
     pub(super) b: *const u32,
     pub(super) to: *mut i32,
     pub(super) to_row: usize,
@@ -85,13 +83,7 @@ impl Rows {
                 $(
                     if $rows <= D::ROWS && rows >= $rows {
                         // SAFETY: passed on.
-                        unsafe {
-                            if self.signed_rows {
-                                self.tile::<D, $rows, true>(d, a, place);
-                            } else {
-                                self.tile::<D, $rows, false>(d, a, place);
-                            }
-                        }
+                        unsafe { self.tile::<D, $rows>(d, a, place) };
                         return $rows;
                     }
                 )*
@@ -104,12 +96,7 @@ impl Rows {
     /// # Safety
     /// As for [`Rows::some`].
     #[inline(always)]
-    unsafe fn tile<D: Dot, const ROWS: usize, const SIGNED_ROWS: bool>(
-        &self,
-        d: D,
-        mut a: *const u32,
-        (row, column): (usize, usize),
-    ) {
+    unsafe fn tile<D: Dot, const ROWS: usize>(&self, d: D, mut a: *const u32, (row, column): (usize, usize)) {
         let mut acc = [[d.splat(0); NV]; ROWS];
         let mut b = self.b.wrapping_add(column * self.groups);
         // SAFETY: all addresses are within the rows and the panel, by the caller.
@@ -122,10 +109,7 @@ impl Rows {
                 for i in 0..ROWS {
                     let x = d.splat(a.add(i).read());
                     for v in 0..NV {
-                        acc[i][v] = match SIGNED_ROWS {
-                            true => d.dot(acc[i][v], columns[v], x),
-                            false => d.dot(acc[i][v], x, columns[v]),
-                        };
+                        acc[i][v] = d.dot(acc[i][v], x, columns[v]);
                     }
                 }
                 a = a.wrapping_add(self.step);
