@@ -134,6 +134,42 @@ fn activations_of_i8_stay_bytes_from_op_to_op() -> Result<()> {
     holds(&graph, &[1, 2, 4, 4], &[-30.507_5, 15.922_5], &steps)
 }
 
+#[test]
+fn rows_of_a_table_are_taken_as_bytes() -> Result<()> {
+    let constants = vec![
+        ("xs", real(&[], &[0.02])),
+        ("xz", number(I8, &[], &[-3])),
+        ("i", number(ElementType::I64, &[4], &[2, 0, -1, 1])),
+        ("v", filled(I8, 5, &[5, 2])),
+        ("vs", real(&[], &[0.01])),
+        ("vz", number(I8, &[], &[0])),
+    ];
+    let graph = file(
+        constants,
+        &[
+            ("QuantizeLinear", "x xs xz", "q", &[]),
+            ("DequantizeLinear", "q xs xz", "d", &[]),
+            ("Gather", "d i", "g", &[]),
+            ("QuantizeLinear", "g xs xz", "q2", &[]),
+            ("DequantizeLinear", "q2 xs xz", "d2", &[]),
+            ("DequantizeLinear", "v vs vz", "vd", &[]),
+            ("MatMul", "d2 vd", "y", &[]),
+        ],
+    );
+    let expected = [
+        1.094_199_8,
+        -0.329_799_95,
+        -0.978_200_1,
+        2.260_2,
+        1.094_199_8,
+        -0.329_799_95,
+        2.503_399_8,
+        -2.792_6,
+    ];
+    let steps = ["QuantizeLinear", "Gather", "MatMulIntegerToFloat"];
+    holds(&graph, &[3, 5], &expected, &steps)
+}
+
 /// A linear layer whose input is quantized in each run.
 fn dynamic() -> Graph {
     let constants = vec![

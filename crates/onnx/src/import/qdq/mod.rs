@@ -19,8 +19,9 @@ use super::ops::MICROSOFT;
 use crate::graph::{Attribute, Body, ElementType, Literal, Node, ValueId};
 
 /// Ops whose results are elements of their first operand, whatever these represent.
-pub(crate) const MOVES: [&str; 8] = [
+pub(crate) const MOVES: [&str; 9] = [
     "Flatten",
+    "Gather",
     "Identity",
     "MaxPool",
     "Reshape",
