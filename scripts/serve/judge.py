@@ -6,12 +6,14 @@
 In a COMMAND, {models} is a folder of NAME/VERSION/model.onnx, and {port} the port for HTTP and gRPC, such as
 'target/release/polygrad serve --repository {models} --port {port}'. The server is judged by calls.py; ours also by
 schemathesis, which sends requests that its OpenAPI file allows and others that it does not, and looks for answers of
-500, by promtool, which reads its metrics, and, with text models, by OpenAI's client (openai_client.py). Fails if one of
+500, by promtool, which reads its metrics, and, with text models, by OpenAI's client (openai_client.py), which also
+asks a run of `finetune`. Fails if one of
 them finds an error.
 """
 
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -39,9 +41,15 @@ def schemathesis(server):
 
 
 def openai(which, folder):
+    """For models in a repository, and for a run of `finetune`."""
     openai_client.write(folder / "onnx")
     with servers.ours(which, folder) as server:
-        return subprocess.run([sys.executable, "-s", HERE / "openai_client.py", server.url]).returncode == 0
+        fine = subprocess.run([sys.executable, "-s", HERE / "openai_client.py", server.url]).returncode == 0
+    program, port = shlex.split(which)[0], 9400
+    writer = f"{openai_client.MODEL}={openai_client.finetuned(program, folder)}"
+    reader = f"{openai_client.READER}={folder / 'onnx' / openai_client.READER / '1'}"
+    with servers.Server([program, "serve", writer, reader, "--port", port], f"127.0.0.1:{port}") as server:
+        return subprocess.run([sys.executable, "-s", HERE / "openai_client.py", server.url]).returncode == 0 and fine
 
 
 def promtool(url):

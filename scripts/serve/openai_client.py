@@ -11,7 +11,9 @@ whose tokens are words, and a chat template; and FOLDER/reader/1, a small BERT w
 import asyncio
 import json
 import pathlib
+import shutil
 import struct
+import subprocess
 import sys
 import time
 
@@ -78,6 +80,20 @@ def write(folder):
     (home / "tokenizer.json").write_text(json.dumps(tokenizer()))
     (home / "chat_template.jinja").write_text(TEMPLATE)
     save(home / "model.safetensors", weights())
+
+
+def finetuned(program, folder):
+    """The folder of a run that trains an adapter of the writer, which is in folder/onnx."""
+    base, run, lines = folder / "base", folder / "run", folder / "lines.jsonl"
+    shutil.copytree(folder / "onnx" / MODEL / "1", base)
+    # The end token is no word, and cannot be learnt.
+    config = json.loads((base / "config.json").read_text())
+    del config["eos_token_id"]
+    (base / "config.json").write_text(json.dumps(config))
+    lines.write_text(20 * (json.dumps({"prompt": "one two", "completion": " three four"}) + "\n"))
+    command = [program, "finetune", base, "--data", lines, "--lora", "r=2,alpha=4,targets=c_attn", "--epochs", "1", "--out", run]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return run
 
 
 def tokenizer():
