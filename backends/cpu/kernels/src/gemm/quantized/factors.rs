@@ -49,6 +49,14 @@ impl Factors {
         kept.then(|| self.ptr.cast::<f32>().wrapping_add(start))
     }
 
+    /// The address of the numbers from `start` on, if they are f16 and each block has its own.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn halves(self, start: usize) -> Option<*const u16> {
+        let kept = matches!(self.kind, Kind::F16) && !self.one;
+        kept.then(|| self.ptr.cast::<u16>().wrapping_add(start))
+    }
+
     /// The number of block `i`.
     ///
     /// # Safety

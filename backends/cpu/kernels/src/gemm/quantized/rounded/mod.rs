@@ -12,9 +12,12 @@
 //! rows or threads, or on the instructions used.
 //!
 //! Rows of the weight are the lanes of registers: a few rows at a time are transposed to columns of words (`turn`),
-//! which stay in the first-level cache while all rows of X are multiplied with them (`times`).
+//! which stay in the first-level cache while all rows of X are multiplied with them (`times`). For a single row of X and
+//! the blocks of GGUF, AVX-512 transposes the sums instead (`straight`).
 
 mod input;
+#[cfg(target_arch = "x86_64")]
+mod straight;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -25,6 +28,8 @@ use std::sync::OnceLock;
 use polygrad_core::Result;
 
 use self::input::Input;
+#[cfg(target_arch = "x86_64")]
+use self::straight::Straight;
 use self::times::Times;
 use self::turn::{Columns, Turn};
 use super::{Factors, Weight};
@@ -62,6 +67,14 @@ pub(super) unsafe fn by(
     let (n, lanes, c) = (weight.n, way.lanes(), Pointer(c));
     let failed = OnceLock::new();
     let ns = weight.k as f32 * lanes as f32 * (0.03 + m as f32 * way.cost());
+    #[cfg(target_arch = "x86_64")]
+    if way == Way::Avx512Vnni
+        && m == 1
+        && let Some(straight) = Straight::new(weight, &input)?
+    {
+        // SAFETY: the rest as for this function.
+        return unsafe { straight.run(device, c.at(0)) };
+    }
     device.split(n.div_ceil(lanes), ns, 1, |first, end| {
         let columns = match Columns::new(weight, lanes) {
             Ok(columns) => columns,
