@@ -57,6 +57,22 @@ impl Factors {
         kept.then(|| self.ptr.cast::<u16>().wrapping_add(start))
     }
 
+    /// The address of the numbers of `count` blocks from `start` on, and how many bytes they are; none if there is a
+    /// single number.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn bytes(self, start: usize, count: usize) -> (*const u8, usize) {
+        let size = match self.kind {
+            Kind::U8 => 1,
+            Kind::F16 | Kind::Bf16 => 2,
+            Kind::F32 => 4,
+        };
+        (
+            self.ptr.wrapping_add(start * size),
+            if self.one { 0 } else { count * size },
+        )
+    }
+
     /// The number of block `i`.
     ///
     /// # Safety

@@ -20,6 +20,9 @@ const ROWS: usize = 16;
 /// Blocks of a row that are multiplied together.
 const BLOCKS: usize = 4;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// How many rows ahead words are prefetched, to the second-level cache: the first-level cache waits for too few lines at
 /// a time.
 const AHEAD: usize = 2 * ROWS;
@@ -147,6 +150,16 @@ impl<'a> Straight<'a> {
         let (blocks, words, zeros) = (weight.blocks(), weight.words(), scales.wrapping_add(self.room_step()));
         // SAFETY: the rows by the caller; there is room for their factors.
         unsafe {
+            let mut ahead = 0;
+            if first + AHEAD + ROWS <= weight.n {
+                ahead = AHEAD * words;
+                // Scales alone come early enough by themselves.
+                if ZEROS {
+                    let next = ((first + AHEAD) * blocks, ROWS * blocks);
+                    prefetch(weight.scales, next);
+                    prefetch(weight.zeros, next);
+                }
+            }
             read(weight.scales, (first * blocks, count * blocks), scales);
             match weight.zeros.single() {
                 Some(zero) if ZEROS => (0..count * blocks).for_each(|i| zeros.add(i).write(zero)),
@@ -158,11 +171,7 @@ impl<'a> Straight<'a> {
                 // Lanes without a row repeat the last one.
                 at: std::array::from_fn(|row| row.min(count - 1)),
                 words,
-                ahead: if first + AHEAD + ROWS <= weight.n {
-                    AHEAD * words
-                } else {
-                    0
-                },
+                ahead,
                 blocks,
                 x: self.x.ptr(),
                 x_scales: self.input.scales(0),
@@ -189,7 +198,7 @@ struct Rows<const BITS: usize, const REGISTERS: usize, const ZEROS: bool> {
     from: *const u32,
     at: [usize; ROWS],
     words: usize,
-    /// The distance to the words that are prefetched, in words.
+    /// The distance to the words that are prefetched, in words; 0 if there are no such rows.
     ahead: usize,
     blocks: usize,
     x: *const u32,
@@ -348,6 +357,19 @@ unsafe fn read(factors: Factors, (first, count): (usize, usize), to: *mut f32) {
             }
         }
         factors.read(first + done, count - done, to.add(done));
+    }
+}
+
+/// Prefetches the factors of `count` blocks from number `first` on to the second-level cache.
+///
+/// # Safety
+/// The CPU must have the instruction.
+#[inline(always)]
+unsafe fn prefetch(factors: Factors, (first, count): (usize, usize)) {
+    let (from, bytes) = factors.bytes(first, count);
+    for at in (0..bytes).step_by(LINE) {
+        // SAFETY: by the caller; a prefetch has no visible effect and does not fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(at).cast()) };
     }
 }
 
