@@ -12,8 +12,8 @@
 //! rows or threads, or on the instructions used.
 //!
 //! Rows of the weight are the lanes of registers: a few rows at a time are transposed to columns of words (`turn`),
-//! which stay in the first-level cache while all rows of X are multiplied with them (`times`). For a single row of X and
-//! the blocks of GGUF, AVX-512 transposes the sums instead (`straight`).
+//! which stay in the first-level cache while all rows of X are multiplied with them (`times`). For a single row of X
+//! and the blocks of GGUF, AVX-512 transposes the sums instead (`straight`).
 
 mod input;
 #[cfg(target_arch = "x86_64")]

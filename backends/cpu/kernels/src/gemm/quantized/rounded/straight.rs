@@ -1,9 +1,9 @@
 //! One row of X times a weight whose rows are read as they lie, with AVX-512 VNNI.
 //!
-//! For a single row, it costs more to transpose the weight than to multiply it. Here a register holds numbers of one row
-//! of the weight, and the sums are transposed: those of sixteen rows and four blocks become a register for each block,
-//! with a lane for each row. Everything else is as in [`Times`](super::times::Times), so that results have the same
-//! bits.
+//! For a single row, it costs more to transpose the weight than to multiply it. Here a register holds numbers of one
+//! row of the weight, and the sums are transposed: those of sixteen rows and four blocks become a register for each
+//! block, with a lane for each row. Everything else is as in [`Times`](super::times::Times), so that results have the
+//! same bits.
 
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
@@ -23,8 +23,8 @@ const BLOCKS: usize = 4;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// How many rows ahead words are prefetched, to the second-level cache: the first-level cache waits for too few lines at
-/// a time.
+/// How many rows ahead words are prefetched, to the second-level cache: the first-level cache waits for too few lines
+/// at a time.
 const AHEAD: usize = 2 * ROWS;
 
 /// A row of X in the order of the weight's registers.
