@@ -58,7 +58,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use polygrad_console::{backend, failure, outcome, progress, team};
 
 use args::{Eval, Predict};
@@ -83,7 +83,8 @@ pub fn main() -> ExitCode {
     if let Some((command, feature)) = absent::needed(&words) {
         return end(Err(absent::instead(&format!("`polygrad {command}`"), feature)));
     }
-    let command = match Cli::try_parse() {
+    let parsed = negatives(Cli::command()).try_get_matches();
+    let command = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.command,
         Err(error) => return refused(&error),
     };
@@ -155,6 +156,17 @@ pub fn merge(run: &std::path::Path, out: &std::path::Path) -> polygrad::Result<(
 }
 
 /// Prints what is wrong with a command line, or the help that it requests.
+/// A command whose options take negative numbers as values, so that `--lr -1` is told what a rate is.
+fn negatives(command: clap::Command) -> clap::Command {
+    let takes_value = |option: &clap::Arg| option.get_action().takes_values() && !option.is_positional();
+    command
+        .mut_args(|option| match takes_value(&option) {
+            true => option.allow_negative_numbers(true),
+            false => option,
+        })
+        .mut_subcommands(negatives)
+}
+
 fn refused(error: &clap::Error) -> ExitCode {
     let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
     if error.use_stderr() {

@@ -11,6 +11,7 @@ use crate::failure::Result;
 #[cfg(feature = "text")]
 use crate::finetune;
 use crate::kind::Kind;
+use crate::negatives;
 #[cfg(feature = "rl")]
 use crate::rl;
 use crate::{chargpt, images, table};
@@ -153,7 +154,7 @@ pub(super) fn overview(wants_help: bool) -> clap::Error {
 }
 
 fn command<A: RunArgs>(command: Command) -> Command {
-    A::augment_args(command).about(A::ABOUT).override_usage(A::USAGE)
+    negatives(A::augment_args(command).about(A::ABOUT).override_usage(A::USAGE))
 }
 
 /// The options of a kind of run.

@@ -34,6 +34,8 @@ fn a_wrong_command_line_has_status_2() {
         ("", "Usage: polygrad"),
         ("train", "<DATASET>"),
         ("train bars --epochs none", "1 to 16777216"),
+        ("train bars --lr -1", "give a number above 0"),
+        ("generate run --temperature -0.5", "give a number from 0 on"),
         ("fly", "unrecognized subcommand"),
         ("eval", "<RUN|FILE.onnx>"),
     ] {
