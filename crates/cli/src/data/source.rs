@@ -76,18 +76,17 @@ impl Places {
         if let Some(found) = searched.iter().find(|place| place.is_dir()) {
             return find(found, dataset);
         }
-        let list: String = searched
-            .iter()
-            .map(|place| format!("\n    {}", place.shown()))
-            .collect();
-        Err(Failure::new(format!("the data set {dataset} is in none of these folders:{list}")).fix(
-            if dataset == "fashion-mnist" {
-                "run in a checkout of the repository, set POLYGRAD_DATA to its data folder, or download the full set \
-                 with --full"
-            } else {
-                "give the folder of its IDX files with --data DIR"
-            },
+        let list: Vec<String> = searched.iter().map(|place| place.shown()).collect();
+        Err(Failure::new(format!(
+            "the data set {dataset} is in none of these folders: {}",
+            list.join(", ")
         ))
+        .fix(if dataset == "fashion-mnist" {
+            "run in a checkout of the repository, set POLYGRAD_DATA to its data folder, or download the full set \
+                 with --full"
+        } else {
+            "give the folder of its IDX files with --data DIR; `polygrad train --help` lists what else can be trained"
+        }))
     }
 
     /// A file that comes with Polygrad, by its path in the data folder.
@@ -97,8 +96,8 @@ impl Places {
     pub(crate) fn carried_file(&self, name: &str) -> Result<PathBuf> {
         let searched: Vec<PathBuf> = self.carried.iter().map(|place| place.join(name)).collect();
         searched.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-            let list: String = searched.iter().map(|path| format!("\n    {}", path.shown())).collect();
-            Failure::new(format!("this file is in none of its places:{list}"))
+            let list: Vec<String> = searched.iter().map(|path| path.shown()).collect();
+            Failure::new(format!("this file is in none of its places: {}", list.join(", ")))
                 .fix("run in a checkout of the repository, or set POLYGRAD_DATA to its data folder")
         })
     }

@@ -49,10 +49,15 @@ fn a_wrong_command_line_has_status_2() {
 fn missing_folders_and_files_are_named() {
     let scene = Scene::new();
     scene.fails("train bars --data nowhere", &["nowhere"]);
-    scene.fails(
+    let text = scene.fails(
         "train bars",
-        &["the data set bars is in none of these folders", "--data DIR"],
+        &[
+            "the data set bars is in none of these folders: ",
+            "--data DIR",
+            "`polygrad train --help`",
+        ],
     );
+    assert!(!text.contains("\\n"), "{text}");
     scene.fails("eval nowhere", &["nowhere is no folder"]);
     scene.fails("predict data x.png", &["data holds no run"]);
     scene.fails("train --resume nowhere", &["nowhere is no folder"]);
