@@ -85,15 +85,23 @@ impl Task for Config {
     }
 
     fn load(&self) -> Result<Dataset> {
-        if let (settings::IMAGES, Some(folder)) = (self.dataset.as_str(), &self.data) {
-            return folder::load(folder, self.input.rows, self.training.seed);
-        }
-        let request = Request {
-            dataset: &self.dataset,
-            folder: self.data.as_deref(),
-            full: self.full,
+        let data = if let (settings::IMAGES, Some(folder)) = (self.dataset.as_str(), &self.data) {
+            folder::load(folder, self.input.rows, self.training.seed)?
+        } else {
+            let request = Request {
+                dataset: &self.dataset,
+                folder: self.data.as_deref(),
+                full: self.full,
+            };
+            Places::of_this_machine().locate(request)?.load(&self.dataset)?
         };
-        Places::of_this_machine().locate(request)?.load(&self.dataset)
+        match data.classes.as_slice() {
+            [class] => Err(
+                Failure::new(format!("all images of {} are of the class {class:?}", self.place()))
+                    .fix("give images of at least two classes, so that there is something to tell apart"),
+            ),
+            _ => Ok(data),
+        }
     }
 
     fn describe(&mut self, data: &Dataset) -> Result<()> {

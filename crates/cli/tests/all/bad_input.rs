@@ -100,6 +100,13 @@ fn images_without_content_or_too_small_are_refused() {
     }
     scene.fails(&TRAIN.replace("mlp", "cnn"), &["3 × 3 pixels", "--model mlp"]);
     scene.ok(TRAIN);
+    for split in ["train", "t10k"] {
+        scene.write(&format!("data/{split}-labels-idx1-ubyte"), &idx(&[4], &[0; 4]));
+    }
+    scene.fails(
+        &TRAIN.replace("run", "one"),
+        &["are of the class \"0\"", "at least two classes"],
+    );
 }
 
 #[test]
