@@ -13,6 +13,7 @@ use crate::data::{files, folder};
 use crate::failure::{Failure, Result, Shown};
 use crate::images::config::Input;
 use crate::images::loaders;
+use crate::table::unfit;
 
 /// The names of the targets in arrays and columns.
 pub(super) const TARGETS: &str = "`labels` or `targets`";
@@ -196,7 +197,7 @@ pub(super) fn features(path: &Path, graph: &Graph, device: &Device) -> Result<Ro
 /// The features of a table, and its targets.
 fn table(path: &Path, graph: &Graph) -> Result<Found> {
     let (table, features) = columns(path, graph)?;
-    let target = target_of(&table, graph).map(|column| target(&table, column, graph));
+    let target = target_of(&table, graph).map(|column| target(&table, column, graph, path));
     Ok((vec![features], target.transpose()?))
 }
 
@@ -220,9 +221,10 @@ fn columns(path: &Path, graph: &Graph) -> Result<(Table, HostTensor)> {
         Failure::new(format!("the encoder in the model's file is damaged: {e}")).fix("export the model anew")
     })?;
     let features = match &encoder {
-        Some(encoder) => encoder.encode(&table)?,
-        None => numbers(&table, target_of(&table, graph))?,
+        Some(encoder) => encoder.encode(&table),
+        None => numbers(&table, target_of(&table, graph)),
     };
+    let features = features.map_err(|e| unfit(&path.shown(), &e))?;
     if features.shape()[1..] != extents[..] {
         return Err(Failure::new(format!(
             "{} has {} columns for the input {name:?}, which takes {extents:?} in each row",
@@ -236,30 +238,27 @@ fn columns(path: &Path, graph: &Graph) -> Result<(Table, HostTensor)> {
     Ok((table, features))
 }
 
-fn numbers(table: &Table, target: Option<&str>) -> Result<HostTensor> {
+fn numbers(table: &Table, target: Option<&str>) -> polygrad::Result<HostTensor> {
     let names = table.names().iter().filter(|name| Some(name.as_str()) != target);
     let columns = names
         .map(|name| table.numbers(name))
         .collect::<polygrad::Result<Vec<_>>>()?;
     let rows = (0..table.rows()).flat_map(|row| columns.iter().map(move |column| column[row] as f32));
-    Ok(HostTensor::new(
-        Shape::new(&[table.rows(), columns.len()])?,
-        rows.collect::<Vec<f32>>(),
-    )?)
+    HostTensor::new(Shape::new(&[table.rows(), columns.len()])?, rows.collect::<Vec<f32>>())
 }
 
 /// The target column: class numbers, if the file names classes or the column is called `labels`.
-fn target(table: &Table, column: &str, graph: &Graph) -> Result<HostTensor> {
-    let shape = Shape::new(&[table.rows()])?;
+fn target(table: &Table, column: &str, graph: &Graph, path: &Path) -> Result<HostTensor> {
+    let (place, shape) = (path.shown(), Shape::new(&[table.rows()])?);
     let Some(classes) = said(graph, "classes") else {
-        let numbers = table.numbers(column)?;
+        let numbers = table.numbers(column).map_err(|e| unfit(&place, &e))?;
         if column != NAMES[0] {
             return Ok(HostTensor::new(shape, numbers.to_vec())?);
         }
         let wrong = numbers.iter().position(|x| !(x.fract() == 0.0 && *x >= 0.0));
         if let Some(row) = wrong {
             return Err(Failure::new(format!(
-                "the column {column:?} has {} in row {}, which is no number of a class",
+                "{place}: the column {column:?} has {} in row {}, which is no number of a class",
                 numbers[row],
                 row + 1
             ))
@@ -281,7 +280,7 @@ fn target(table: &Table, column: &str, graph: &Graph) -> Result<HostTensor> {
     let labels = cells.iter().enumerate().map(|(row, cell)| {
         label(cell).map(|label| label as i64).ok_or_else(|| {
             Failure::new(format!(
-                "the target {column:?} is {cell:?} in row {}, no class of the model",
+                "{place}: the target {column:?} is {cell:?} in row {}, no class of the model",
                 row + 1
             ))
             .fix(format!("the classes are {}", printable(&classes.join(", "))))
@@ -349,7 +348,7 @@ mod tests {
         let found = |last: &str| {
             std::fs::write(&path, format!("a,labels\n1,0\n2,{last}\n")).unwrap();
             let table = CsvConfig::new().read(&path).unwrap();
-            target(&table, "labels", &Graph::default())
+            target(&table, "labels", &Graph::default(), &path)
         };
         assert_eq!(found("3").unwrap().to_vec::<i64>().unwrap(), [0, 3]);
         for wrong in ["1.5", "-1"] {

@@ -88,7 +88,7 @@ fn for_shell(word: &str) -> String {
 }
 
 /// An error of the library about a table.
-pub(super) fn unfit(place: &str, error: &Error) -> Failure {
+pub(crate) fn unfit(place: &str, error: &Error) -> Failure {
     let fix = error
         .hint()
         .filter(|hint| !hint.contains("::"))

@@ -29,6 +29,8 @@ use crate::train::{optimizer, place, qat};
 
 pub(crate) use args::TrainArgs;
 use data::Data;
+#[cfg(feature = "onnx")]
+pub(crate) use data::unfit;
 pub(crate) use settings::Settings;
 use settings::{Goal, Reading, SPLITS};
 

@@ -13,7 +13,7 @@ use super::args::TrainArgs;
 use super::data::{Data, checksum, rows_named, unfit};
 use crate::failure::{Failure, Result};
 use crate::kind::Kind;
-use crate::progress::{grouped, note};
+use crate::progress::{grouped, note, short};
 use crate::run::config::{LONGEST, Optimizer, Training};
 use crate::train::place;
 
@@ -315,8 +315,12 @@ impl Settings {
                 let count = numbers.len() as f64;
                 let mean = numbers.iter().sum::<f64>() / count;
                 let std = (numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count).sqrt();
-                if numbers.iter().all(|&x| x == numbers[0]) || std == 0.0 {
-                    return Err((format!("is {} in every training row", numbers[0]), anew()));
+                if numbers.iter().all(|&x| x == numbers[0]) {
+                    return Err((format!("is {} in every training row", short(numbers[0])), anew()));
+                }
+                if std == 0.0 {
+                    let what = format!("has values such as {:e}, which are too small to tell apart", numbers[0]);
+                    return Err((what, "give it in another unit".to_owned()));
                 }
                 if self.goal == Goal::Either
                     && let Some(few) = classes(column).ok().filter(|classes| classes.len() <= 10)
@@ -341,7 +345,12 @@ fn classes(column: &Column) -> std::result::Result<Vec<String>, (String, String)
     match column {
         Column::Numbers(numbers) => {
             if let Some(x) = numbers.iter().find(|&&x| whole(x).is_none()) {
-                let what = format!("has {x}, which is no whole number and so no class");
+                let why = if x.fract() == 0.0 {
+                    "too large for the number of a class"
+                } else {
+                    "no whole number and so no class"
+                };
+                let what = format!("has {}, which is {why}", short(*x));
                 return Err((what, "leave --classify out, or give whole numbers or words".to_owned()));
             }
             let distinct: BTreeSet<i64> = numbers.iter().map(|&x| x as i64).collect();

@@ -418,6 +418,16 @@ fn what_cannot_be_learnt_is_named() {
         &["0.5, which is no whole number"],
     );
     fails(
+        &table(|i| format!("{}", (1_u64 << 60) * (i as u64 % 4))),
+        "--target y --classify",
+        &["which is too large for the number of a class"],
+    );
+    fails(
+        &table(|i| format!("{i}e-310")),
+        "--target y",
+        &["which are too small to tell apart", "another unit"],
+    );
+    fails(
         &table(|i| format!("w{i}")),
         "--target y --regress",
         &["is no number: it has \"w0\""],
