@@ -36,15 +36,23 @@ impl Score {
             return Ok(());
         }
         // The answers may be class numbers already, as in files from scikit-learn.
-        let answers = match answers.dtype().is_float() {
+        let (answers, classes) = match answers.dtype().is_float() {
             true if shape.rank() == wanted.rank() + 1 && shape.dims().starts_with(wanted.dims()) => {
-                answers.argmax(-1)?
+                (answers.argmax(-1)?, shape.last().copied())
             }
-            false if shape == wanted => answers.to_dtype(DType::I64)?,
+            false if shape == wanted => (answers.to_dtype(DType::I64)?, None),
             _ => return Err(unfit("give the number of a class for each row")),
         };
         let answers = answers.to_host()?.to_f64_vec();
         let targets = targets.to_host()?.to_f64_vec();
+        if let Some(classes) = classes
+            && let Some(wrong) = targets.iter().find(|&&target| !(0.0..classes as f64).contains(&target))
+        {
+            return Err(Failure::new(format!(
+                "the targets have the class {wrong}, and the first output is scores of {classes} classes"
+            ))
+            .fix("number classes from 0 on; give targets that are no classes as floats"));
+        }
         self.right += answers.iter().zip(&targets).filter(|(a, b)| a == b).count() as u64;
         self.total += targets.len() as u64;
         Ok(())

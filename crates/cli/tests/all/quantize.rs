@@ -1,6 +1,6 @@
 //! `polygrad quantize`, and `eval` of the file that it writes.
 
-use crate::common::{Scene, image};
+use crate::common::{Scene, idx, image};
 
 /// A scene with a run, `run`.
 fn trained() -> Scene {
@@ -76,6 +76,12 @@ fn what_does_not_fit_leaves_no_file() {
     );
     scene.fails("eval m.onnx", &["no data of its own", "--data"]);
     scene.fails("eval m.onnx --data data --episodes 3", &["--episodes is for runs"]);
+    let labels = scene.read("data/t10k-labels-idx1-ubyte").len() - 8;
+    scene.write("data/t10k-labels-idx1-ubyte", &idx(&[labels as u32], &vec![9; labels]));
+    scene.fails(
+        "eval m.onnx --data data",
+        &["the targets have the class 9", "scores of"],
+    );
 }
 
 #[test]
@@ -101,6 +107,18 @@ fn a_table_of_numbers_is_judged_by_its_variance() {
         "{out}"
     );
     scene.fails("predict t.onnx new.csv --invert", &["--invert is for images"]);
+    scene.write("flat.csv", format!("a,b,y\n{}", "1,2,5\n3,4,5\n".repeat(9)).as_bytes());
+    scene.fails(
+        "quantize t --calibrate flat.csv --out u.onnx",
+        &["-inf before and -inf after", "no file is written", "targets differ"],
+    );
+    scene.write("short.csv", b"a,y\n1,5\n");
+    for command in ["eval t.onnx --data", "quantize t --out u.onnx --calibrate"] {
+        scene.fails(
+            &format!("{command} short.csv"),
+            &["short.csv: there is no column \"b\""],
+        );
+    }
     // No loss is allowed, but rounding always loses something here.
     let error = scene.fails(
         "quantize t --max-drop 0 --out u.onnx",

@@ -296,9 +296,17 @@ impl Measured {
     /// Fails if the loss exceeds the limit.
     fn must_hold(&self, allowed: f64, made: &Quantized) -> Result<()> {
         let lost = self.before.value() - self.after.value();
-        // A loss that is NaN is too large, too.
         if lost <= allowed {
             return Ok(());
+        }
+        if lost.is_nan() {
+            return Err(Failure::new(format!(
+                "{} is {:.2} before and {:.2} after, so that no loss can be measured: no file is written",
+                self.before.title(),
+                self.before.value(),
+                self.after.value()
+            ))
+            .fix("give rows whose targets differ, and without NaN or infinity"));
         }
         let worst = report::worst(made).map_or_else(String::new, |name| {
             format!(", leave out the worst layer with --skip {name:?}")
