@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use polygrad::Device;
+use polygrad::backend::printable;
 use polygrad_onnx::{Engine, OnnxModel, Options};
 use polygrad_serve::{Files, Model, OnnxService, Repository, Settings, Signature, Source, hub};
 use serde_json::Value;
@@ -254,7 +255,10 @@ fn named(text: &str) -> Result<(String, PathBuf)> {
     if let Some((name, path)) = text.split_once('=')
         && !Path::new(text).exists()
     {
-        return Ok((name.to_owned(), path.into()));
+        return match path.is_empty() {
+            true => Err(Failure::new(format!("{} names no model", printable(text))).fix("write NAME=PATH")),
+            false => Ok((name.to_owned(), path.into())),
+        };
     }
     let path = PathBuf::from(text);
     let whole = path

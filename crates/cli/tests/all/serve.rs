@@ -282,6 +282,7 @@ fn what_cannot_be_served_is_named() {
         &["there is a version 1 of bars already", "NAME=bars"],
     );
     scene.fails("serve a/b=bars", &["\"a/b\" is no name for a model"]);
+    scene.fails("serve bars=", &["bars= names no model", "NAME=PATH"]);
     scene.fails("serve bars --backend tpu", &["no backend named \"tpu\""]);
     let bytes = scene.read("m.onnx");
     scene.write("half.onnx", &bytes[..bytes.len() / 2]);
