@@ -7,7 +7,7 @@ use std::path::Path;
 use polygrad_nn::optim::*;
 use polygrad_nn::*;
 use polygrad_reference::Reference;
-use polygrad_tensor::{DType, Device, ErrorKind, HostTensor, Shape, bf16, f16};
+use polygrad_tensor::{DType, Device, ErrorKind, HostTensor, Shape, Tensor, bf16, f16};
 use safetensors::SafeTensors;
 use serde_json::json;
 
@@ -231,6 +231,42 @@ fn checkpoints_come_back_whole() {
     assert_eq!(
         (read.step, read.generator, read.config),
         (u64::MAX, written.generator, config)
+    );
+}
+
+#[test]
+fn a_changed_byte_is_never_resumed_from() {
+    let model = model();
+    let mut optimizer = Adam::new(model.parameters(), 0.1).unwrap();
+    let x = Tensor::ones([1, 2], &Device::<Reference>::default()).unwrap();
+    optimizer
+        .backward_step(model.forward(&x).unwrap().sum_all().unwrap())
+        .unwrap();
+    let written = Checkpoint::new(&model, &optimizer, 12345)
+        .unwrap()
+        .with_config(json!({"lr": 0.1}));
+    let whole = written.to_bytes().unwrap();
+    let again = |bytes: &[u8]| Checkpoint::from_bytes(bytes).and_then(|read| read.to_bytes());
+    let content = again(&whole).unwrap();
+    let mut accepted = 0;
+    for at in 0..whole.len() {
+        for bit in [0x01, 0x40, 0x80] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= bit;
+            if let Ok(read) = again(&bytes) {
+                // Only the checksum's own name is not covered; without it, the file is one of an earlier version.
+                assert!(read == content, "byte {at}");
+                accepted += 1;
+            }
+        }
+    }
+    assert!(accepted < 60, "{accepted}");
+    let mut bytes = whole.clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    let error = Checkpoint::from_bytes(&bytes).unwrap_err().to_string();
+    assert!(
+        error.contains("another checksum") && error.contains("earlier checkpoint"),
+        "{error}"
     );
 }
 
