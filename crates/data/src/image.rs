@@ -438,7 +438,8 @@ fn decode_jpeg(bytes: &[u8]) -> std::result::Result<Image, String> {
     use zune_jpeg::zune_core::colorspace::ColorSpace;
     use zune_jpeg::zune_core::options::DecoderOptions;
 
-    let broken = |e: &dyn std::fmt::Display| format!("is no whole JPEG file: {e}");
+    // Some of the messages end with a line break.
+    let broken = |e: &dyn std::fmt::Display| format!("is no whole JPEG file: {}", e.to_string().trim_end());
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), DecoderOptions::default());
     decoder.decode_headers().map_err(|e| broken(&e))?;
     let (width, height) = decoder.dimensions().ok_or_else(|| broken(&"it has no size"))?;

@@ -83,7 +83,9 @@ impl CsvConfig {
             .0
             .read_to_string(&mut text)
             .map_err(|e| match e.kind() {
-                std::io::ErrorKind::InvalidData => bad(path, "is not UTF-8").with_hint("save it as UTF-8"),
+                std::io::ErrorKind::InvalidData => {
+                    bad(path, "is not UTF-8").with_hint("give a CSV file, saved as UTF-8")
+                }
                 _ => Error::io("read", path, e),
             })?;
         self.table(&text).map_err(|what| bad(path, &what))
