@@ -56,6 +56,8 @@ struct Written {
     take: Take,
     trials: usize,
     #[serde(default = "one")]
+    seeds: usize,
+    #[serde(default = "one")]
     parallel: usize,
     #[serde(default)]
     sampler: Sampler,
@@ -83,6 +85,8 @@ pub(super) struct Config {
     pub(super) maximize: bool,
     pub(super) take: Take,
     pub(super) trials: usize,
+    /// How many runs a trial has, which differ in their seeds only.
+    pub(super) seeds: usize,
     pub(super) parallel: usize,
     pub(super) sampler: Sampler,
     pub(super) pruner: Pruner,
@@ -91,7 +95,7 @@ pub(super) struct Config {
     pub(super) space: Vec<Setting>,
 }
 
-/// The allowed numbers of trials and of simultaneous processes.
+/// The allowed numbers of trials, of their runs and of simultaneous processes.
 const TRIALS: std::ops::RangeInclusive<usize> = 1..=1 << 16;
 
 impl Config {
@@ -130,7 +134,12 @@ impl Config {
                 ));
             }
         };
-        for (key, count) in [("trials", written.trials), ("parallel", written.parallel)] {
+        let counts = [
+            ("trials", written.trials),
+            ("seeds", written.seeds),
+            ("parallel", written.parallel),
+        ];
+        for (key, count) in counts {
             if !TRIALS.contains(&count) {
                 let range = format!("give a whole number, {} to {}", TRIALS.start(), TRIALS.end());
                 return Err(bad(key, &format!("there cannot be {count}"), &range));
@@ -149,6 +158,7 @@ impl Config {
             maximize,
             take: written.take,
             trials: written.trials,
+            seeds: written.seeds,
             parallel: written.parallel,
             sampler: written.sampler,
             pruner: written.pruner,
@@ -171,9 +181,17 @@ impl Config {
             let failure = Failure::new(what).fix(format!("it measures {}", job.metrics.join(", ")));
             return Err(self.at(key, failure));
         }
+        let words = [self.train.clone(), self.seed_words(0)].concat();
+        job::check(&words).map_err(|why| {
+            let why = Failure::new(Error::from(why).message());
+            self.at(
+                "seeds",
+                why.fix("leave --seed out of train: the runs of a trial have the seeds 0, 1 and so on"),
+            )
+        })?;
         for setting in &self.space {
             for value in setting.extremes() {
-                let words = [self.train.clone(), setting.words(&value)].concat();
+                let words = [self.train.clone(), setting.words(&value), self.seed_words(0)].concat();
                 job::check(&words).map_err(|why| self.at(&format!("space.{}", setting.name()), why))?;
             }
         }
@@ -216,6 +234,14 @@ impl Config {
         self.train.iter().cloned().chain(chosen).collect()
     }
 
+    /// The further words of a trial's run, counted from 0, if a trial has several.
+    pub(super) fn seed_words(&self, run: usize) -> Vec<String> {
+        match self.seeds {
+            1 => Vec::new(),
+            _ => vec!["--seed".to_owned(), run.to_string()],
+        }
+    }
+
     /// A measurement as a cost to be minimized.
     pub(super) fn cost(&self, measured: f64) -> f64 {
         if self.maximize { -measured } else { measured }
@@ -238,8 +264,8 @@ pub(super) mod tests {
         let config = config(PLAIN).unwrap();
         assert_eq!(config.folder, Path::new("runs/own"));
         assert_eq!(
-            (config.parallel, config.sampler, config.pruner),
-            (1, Sampler::Gp, Pruner::None)
+            (config.seeds, config.parallel, config.sampler, config.pruner),
+            (1, 1, Sampler::Gp, Pruner::None)
         );
         assert_eq!(config.words(&[0.5.into()]).join(" "), "table x.csv --lr 0.5");
         assert_eq!((config.cost(2.0), config.maximize), (2.0, false));
@@ -256,6 +282,11 @@ pub(super) mod tests {
             ("trials = 3", "trials = -1", "line 3 (`trials = -1`): invalid value"),
             ("trials = 3", "trials = 0", "own.toml: trials: there cannot be 0"),
             ("trials = 3", "", "missing field `trials`"),
+            (
+                "trials = 3",
+                "trials = 3\nseeds = 0",
+                "own.toml: seeds: there cannot be 0",
+            ),
             (
                 "trials = 3",
                 "trials = 3\nsampler = \"best\"",
@@ -311,6 +342,7 @@ pub(super) mod tests {
                 .is_same_search(&config(&PLAIN.replacen(from, to, 1)).unwrap())
         };
         assert!(same("trials = 3", "trials = 9\nparallel = 2\nseed = 4"));
+        assert!(!same("trials = 3", "trials = 3\nseeds = 2"));
         assert!(!same("1e-5", "1e-6") && !same("x.csv", "y.csv") && !same("minimize", "maximize"));
     }
 }

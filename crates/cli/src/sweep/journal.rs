@@ -44,13 +44,11 @@ pub(super) enum Event {
     },
     /// It was stopped together with the sweep.
     Stopped,
-    /// It finished.
-    Done {
-        value: f64,
-        seconds: f64,
-        curve: Vec<(u64, f64)>,
-    },
-    /// It was ended early, since others were better at that point.
+    /// A run finished, and another seed follows.
+    Ran(Run),
+    /// Its last run finished.
+    Done(Run),
+    /// It was ended early, in this run or after it, since others were better at that point.
     Pruned {
         seconds: f64,
         curve: Vec<(u64, f64)>,
@@ -64,12 +62,24 @@ pub(super) enum Event {
     Lost,
 }
 
+/// A run of a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Run {
+    /// Its result, or what it had reached when it was ended early.
+    pub(super) value: f64,
+    pub(super) seconds: f64,
+    /// The points of the run that were passed, and the measurements there.
+    pub(super) curve: Vec<(u64, f64)>,
+}
+
 /// The state of a trial according to the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Trial {
     pub(super) number: usize,
     pub(super) values: Vec<Value>,
     pub(super) state: State,
+    /// Its runs with one seed after the other, without the one in progress.
+    pub(super) runs: Vec<Run>,
     /// The process that runs it, or ran it last.
     by: String,
     /// How often it was started since it was last stopped properly.
@@ -79,18 +89,9 @@ pub(super) struct Trial {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
     Running,
-    Done {
-        value: f64,
-        seconds: f64,
-        curve: Vec<(u64, f64)>,
-    },
-    Pruned {
-        seconds: f64,
-        curve: Vec<(u64, f64)>,
-    },
-    Failed {
-        why: String,
-    },
+    Done,
+    Pruned,
+    Failed { why: String },
 }
 
 /// A trial that this process runs.
@@ -98,6 +99,8 @@ pub(super) enum State {
 pub(super) struct Claimed {
     pub(super) number: usize,
     pub(super) values: Vec<Value>,
+    /// Its runs that have finished.
+    pub(super) runs: Vec<Run>,
     /// Whether it was started before.
     pub(super) again: bool,
     /// A lock that keeps other processes away until all copies of this handle are closed.
@@ -190,6 +193,7 @@ impl Journal {
             return Ok(Next::Trial(Claimed {
                 number: trial.number,
                 values: trial.values.clone(),
+                runs: trial.runs.clone(),
                 again: true,
                 lock,
             }));
@@ -217,6 +221,7 @@ impl Journal {
         Ok(Next::Trial(Claimed {
             number,
             values,
+            runs: Vec::new(),
             again: false,
             lock,
         }))
@@ -239,9 +244,13 @@ impl Journal {
         self.read(&mut self.lock()?)
     }
 
-    /// The run of a trial.
-    pub(super) fn run(&self, trial: usize) -> RunFolder {
-        RunFolder::new(run(&self.folder, trial))
+    /// A run of a trial, counted from 0.
+    pub(super) fn run(&self, config: &Config, trial: usize, run: usize) -> RunFolder {
+        let folder = folder(&self.folder, trial);
+        RunFolder::new(match config.seeds {
+            1 => folder,
+            _ => folder.join(format!("seed-{run}")),
+        })
     }
 
     /// The file whose existence stops a trial's process.
@@ -310,8 +319,8 @@ fn told(folder: &Path) -> PathBuf {
     folder.join("sweep.toml")
 }
 
-/// The run folder of a trial, in the folder of a sweep.
-pub(super) fn run(folder: &Path, trial: usize) -> PathBuf {
+/// The folder of a trial, in the folder of a sweep.
+pub(super) fn folder(folder: &Path, trial: usize) -> PathBuf {
     folder.join(format!("trial-{trial:04}"))
 }
 
@@ -352,6 +361,7 @@ fn trials(path: &Path, text: &[u8]) -> Result<Vec<Trial>> {
                 number: line.trial,
                 values,
                 state: State::Running,
+                runs: Vec::new(),
                 by,
                 attempts: 1,
             }),
@@ -374,18 +384,38 @@ impl Trial {
                 self.attempts += 1;
             }
             Event::Stopped => self.attempts = 0,
-            Event::Done { value, seconds, curve } => self.state = State::Done { value, seconds, curve },
-            Event::Pruned { seconds, curve } => self.state = State::Pruned { seconds, curve },
+            Event::Ran(run) => {
+                self.runs.push(run);
+                self.attempts = 1;
+            }
+            Event::Done(run) => {
+                self.runs.push(run);
+                self.state = State::Done;
+            }
+            Event::Pruned { seconds, curve } => {
+                if let Some(&(_, value)) = curve.last() {
+                    self.runs.push(Run { value, seconds, curve });
+                }
+                self.state = State::Pruned;
+            }
             Event::Failed { why } => self.state = State::Failed { why },
         }
     }
 
-    /// Its final result.
+    /// Its final result, the mean of its runs.
     pub(super) fn value(&self) -> Option<f64> {
-        match self.state {
-            State::Done { value, .. } => Some(value),
-            _ => None,
-        }
+        self.reached().filter(|_| self.state == State::Done)
+    }
+
+    /// The mean of what its runs reached, if it is done or was ended early.
+    pub(super) fn reached(&self) -> Option<f64> {
+        let has_ended = matches!(self.state, State::Done | State::Pruned) && !self.runs.is_empty();
+        has_ended.then(|| self.runs.iter().map(|run| run.value).sum::<f64>() / self.runs.len() as f64)
+    }
+
+    /// The duration of its runs together, in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.runs.iter().map(|run| run.seconds).sum()
     }
 
     /// The trial with the best result, the highest or lowest as the sweep is configured.
@@ -423,16 +453,17 @@ pub(super) mod tests {
         }
     }
 
+    pub(in crate::sweep) fn ran(value: f64, curve: Vec<(u64, f64)>) -> Run {
+        let seconds = 1.0;
+        Run { value, seconds, curve }
+    }
+
     pub(in crate::sweep) fn done(number: usize, values: Vec<Value>, value: f64) -> Trial {
-        let state = State::Done {
-            value,
-            seconds: 1.0,
-            curve: Vec::new(),
-        };
         Trial {
             number,
             values,
-            state,
+            state: State::Done,
+            runs: vec![ran(value, Vec::new())],
             by: me(),
             attempts: 1,
         }
@@ -453,15 +484,7 @@ pub(super) mod tests {
         let third = trial(claim(&one));
         assert!(matches!(claim(&one), Next::Wait(who) if who.contains("1 (process ") && who.contains("3 (")));
         for trial in [again.number, second.number, third.number] {
-            one.add(
-                trial,
-                Event::Done {
-                    value: trial as f64,
-                    seconds: 1.0,
-                    curve: vec![(1, 0.5)],
-                },
-            )
-            .unwrap();
+            one.add(trial, Event::Done(ran(trial as f64, vec![(1, 0.5)]))).unwrap();
         }
         assert!(matches!(claim(&two), Next::Over));
         let (read, trials) = Journal::look(&config.folder).unwrap();

@@ -163,12 +163,17 @@ impl Search<'_> {
     fn look(&mut self) -> Result<()> {
         let mut at = 0;
         while let Some(trial) = self.running.get_mut(at) {
+            let number = trial.number;
             match trial.look(self.config, self.journal, self.job)? {
                 None => at += 1,
+                Some(Event::Ran(run)) => {
+                    self.ended(number, Event::Ran(run.clone()))?;
+                    self.running[at].go_on(self.config, self.journal, run)?;
+                }
                 Some(event) => {
                     // Its lock is kept until this is recorded.
-                    let trial = self.running.remove(at);
-                    self.ended(trial.number, event)?;
+                    let _trial = self.running.remove(at);
+                    self.ended(number, event)?;
                 }
             }
         }
@@ -176,29 +181,34 @@ impl Search<'_> {
     }
 
     fn ended(&self, number: usize, event: Event) -> Result<()> {
-        let metric = &self.config.metric;
+        // A trial that was killed remains to be done: its lock is free.
+        if event != Event::Lost {
+            self.journal.add(number, event.clone())?;
+        }
+        let trials = self.journal.trials()?;
+        let Some(trial) = trials.get(number - 1) else {
+            return Ok(());
+        };
+        let (metric, after) = (&self.config.metric, clock(trial.seconds()));
+        let reached = figure(trial.reached().unwrap_or(f64::NAN));
         let what = match &event {
-            Event::Done { value, seconds, .. } => {
-                format!("{metric} {} after {}", figure(*value), clock(*seconds))
+            Event::Ran(run) => {
+                let (at, value) = (trial.runs.len(), figure(run.value));
+                say(&format!(
+                    "trial {number}, run {at} of {}: {metric} {value}",
+                    self.config.seeds
+                ));
+                return Ok(());
             }
-            Event::Pruned { seconds, curve } => {
-                let last = curve.last().map_or(f64::NAN, |last| last.1);
-                format!("ended early, after {}: {metric} {}", clock(*seconds), figure(last))
-            }
+            Event::Done(_) => format!("{metric} {reached} after {after}"),
+            Event::Pruned { .. } => format!("ended early, after {after}: {metric} {reached}"),
             Event::Failed { why } => format!("failed: {why}"),
             Event::Lost => "its process was killed".to_owned(),
             _ => "stopped".to_owned(),
         };
-        // A trial that was killed remains to be done: its lock is free.
-        if event != Event::Lost {
-            self.journal.add(number, event)?;
-        }
-        let best = Trial::best(self.config, &self.journal.trials()?).map_or_else(String::new, |best| {
-            format!(
-                "; best: {} of trial {}",
-                figure(best.value().unwrap_or(f64::NAN)),
-                best.number
-            )
+        let best = Trial::best(self.config, &trials).map_or_else(String::new, |best| {
+            let value = figure(best.value().unwrap_or(f64::NAN));
+            format!("; best: {value} of trial {}", best.number)
         });
         say(&format!("trial {number}: {what}{best}"));
         Ok(())

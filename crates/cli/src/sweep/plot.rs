@@ -60,11 +60,7 @@ pub(super) fn save(path: &Path, config: &Config, trials: &[Trial]) -> Result<()>
 
 /// The value at which a trial is drawn, and whether it finished.
 fn value(trial: &Trial) -> Option<(f64, bool)> {
-    match &trial.state {
-        State::Done { value, .. } => Some((*value, true)),
-        State::Pruned { curve, .. } => curve.last().map(|last| (last.1, false)),
-        State::Running | State::Failed { .. } => None,
-    }
+    trial.reached().map(|value| (value, trial.state == State::Done))
 }
 
 /// Dots for finished trials, and rings for those that were ended early, at positions along the horizontal axis.

@@ -59,11 +59,7 @@ pub(super) fn suggest(config: &Config, trials: &[Trial], number: usize) -> Vec<V
 /// The trials as positions between 0 and 1, with their costs. A failed trial costs as much as the worst, one that was
 /// ended early its cost at that point, and a running one the median, so that no other tries the same values.
 fn observations(config: &Config, trials: &[Trial]) -> Vec<(Vec<f64>, f64)> {
-    let known = |trial: &Trial| match &trial.state {
-        State::Done { value, .. } => Some(config.cost(*value)),
-        State::Pruned { curve, .. } => curve.last().map(|last| config.cost(last.1)),
-        State::Running | State::Failed { .. } => None,
-    };
+    let known = |trial: &Trial| trial.reached().map(|value| config.cost(value));
     let mut costs: Vec<f64> = trials.iter().filter_map(known).collect();
     costs.sort_by(f64::total_cmp);
     let (Some(worst), Some(median)) = (costs.last(), costs.get(costs.len() / 2)) else {
@@ -160,9 +156,11 @@ fn by_estimators(config: &Config, seen: &[(Vec<f64>, f64)], rng: &mut StdRng) ->
     config.space.iter().enumerate().map(place).collect()
 }
 
-/// Whether a trial with these values at the points passed so far is ended early.
-pub(super) fn is_hopeless(config: &Config, trials: &[Trial], number: usize, curve: &[(u64, f64)]) -> bool {
-    let Some(&(rung, _)) = curve.last().filter(|last| last.0 < RUNGS) else {
+/// Whether a trial is ended early. The last one of its runs is in progress, or has just finished and others follow:
+/// trials are compared by the means over their runs at the point that this one has passed.
+pub(super) fn is_hopeless(config: &Config, trials: &[Trial], number: usize, runs: &[&[(u64, f64)]]) -> bool {
+    let (is_last, curve) = (runs.len() >= config.seeds, mean(runs));
+    let Some(&(rung, _)) = curve.last().filter(|last| last.0 < RUNGS || !is_last) else {
         return false;
     };
     let costs = |curve: &[(u64, f64)]| {
@@ -172,17 +170,18 @@ pub(super) fn is_hopeless(config: &Config, trials: &[Trial], number: usize, curv
             .collect::<Vec<_>>()
     };
     let ended = |trial: &Trial| {
-        let (state, curve) = match &trial.state {
-            State::Done { curve, .. } => (TrialState::Complete, curve),
-            State::Pruned { curve, .. } => (TrialState::Pruned, curve),
+        let state = match &trial.state {
+            State::Done => TrialState::Complete,
+            State::Pruned => TrialState::Pruned,
             State::Running | State::Failed { .. } => return None,
         };
+        let runs: Vec<&[(u64, f64)]> = trial.runs.iter().map(|run| &run.curve[..]).collect();
         let mut ended = observation(trial.number as u64, &[], &(Vec::new(), 0.0));
-        (ended.state, ended.intermediate_values) = (state, costs(curve));
+        (ended.state, ended.intermediate_values) = (state, costs(&mean(&runs)));
         Some(ended)
     };
     let ended: Vec<CompletedTrial> = trials.iter().filter_map(ended).collect();
-    let (id, own) = (number as u64, costs(curve));
+    let (id, own) = (number as u64, costs(&curve));
     match config.pruner {
         Pruner::None => false,
         Pruner::Median => MedianPruner::new(Direction::Minimize)
@@ -202,6 +201,19 @@ pub(super) fn is_hopeless(config: &Config, trials: &[Trial], number: usize, curv
             bands.should_prune(id, rung, &own, &ended)
         }
     }
+}
+
+/// The mean of several runs at the points that the last one has passed, and all others with a measurement, too.
+fn mean(runs: &[&[(u64, f64)]]) -> Vec<(u64, f64)> {
+    let Some((last, before)) = runs.split_last() else {
+        return Vec::new();
+    };
+    let value = |&(rung, value): &(u64, f64)| {
+        let at = |run: &&[(u64, f64)]| run.iter().find(|point| point.0 == rung).map(|point| point.1);
+        let sum: f64 = before.iter().map(at).sum::<Option<f64>>()? + value;
+        Some((rung, sum / runs.len() as f64))
+    };
+    last.iter().filter_map(value).collect()
 }
 
 /// The share of the differences between trials that each setting explains, the greatest first; empty if there are too
@@ -233,7 +245,7 @@ pub(super) fn importance(config: &Config, trials: &[Trial]) -> Vec<(String, f64)
 #[cfg(test)]
 mod tests {
     use super::super::config::tests::config;
-    use super::super::journal::tests::done;
+    use super::super::journal::tests::{done, ran};
     use super::*;
 
     fn searched(sampler: &str) -> Config {
@@ -310,11 +322,7 @@ mod tests {
         let trials: Vec<Trial> = (1..=12)
             .map(|number| {
                 let mut trial = done(number, Vec::new(), 0.0);
-                trial.state = State::Done {
-                    value: 0.0,
-                    seconds: 1.0,
-                    curve: curve(number as f64),
-                };
+                trial.runs = vec![ran(0.0, curve(number as f64))];
                 trial
             })
             .collect();
@@ -325,11 +333,42 @@ mod tests {
             (Pruner::Hyperband, 4.0, 9.5, 0),
         ] {
             config.pruner = pruner;
-            let ends = |level, rung| is_hopeless(&config, &trials, 13, &curve(level)[..rung]);
+            let ends = |level, rung| is_hopeless(&config, &trials, 13, &[&curve(level)[..rung]]);
             assert!(ends(low, 9) && !ends(high, 9), "{pruner:?}");
             assert!(!ends(low, RUNGS as usize) && !ends(low, early), "{pruner:?}");
         }
         config.pruner = Pruner::None;
-        assert!(!is_hopeless(&config, &trials, 13, &curve(0.0)[..9]));
+        assert!(!is_hopeless(&config, &trials, 13, &[&curve(0.0)[..9]]));
+    }
+
+    #[test]
+    fn a_trial_of_several_runs_is_compared_by_their_mean() {
+        let mut config = searched("gp");
+        (config.pruner, config.seeds) = (Pruner::Median, 3);
+        let curve = |level: f64| (1..=RUNGS).map(|rung| (rung, level)).collect::<Vec<_>>();
+        // The median of the others is 6.
+        let trials: Vec<Trial> = (1..=11)
+            .map(|number| {
+                let mut trial = done(number, Vec::new(), 0.0);
+                let level = number as f64;
+                trial.runs = [level - 3.0, level, level + 3.0].map(|x| ran(x, curve(x))).to_vec();
+                trial
+            })
+            .collect();
+        assert_eq!(trials[4].reached(), Some(5.0));
+        let ends = |levels: &[f64], rung: usize| {
+            let mut runs: Vec<Vec<(u64, f64)>> = levels.iter().map(|&level| curve(level)).collect();
+            runs.last_mut().unwrap().truncate(rung);
+            let runs: Vec<&[(u64, f64)]> = runs.iter().map(|run| &run[..]).collect();
+            is_hopeless(&config, &trials, 12, &runs)
+        };
+        assert!(ends(&[5.9], 9) && !ends(&[6.1], 9));
+        assert!(ends(&[9.0, 2.0], 9) && !ends(&[9.0, 4.0], 9) && ends(&[9.0, 9.0, -1.0], 9));
+        // A finished run decides about the next one, except the last one.
+        let all = RUNGS as usize;
+        assert!(ends(&[5.9], all) && ends(&[9.0, 2.0], all) && !ends(&[9.0, 4.0], all));
+        assert!(!ends(&[9.0, 9.0, -1.0], all));
+        // A point at which one of the runs had no measurement yet counts as not passed.
+        assert_eq!(mean(&[&[(2, 4.0)], &[(1, 1.0), (2, 2.0)]]), [(2, 3.0)]);
     }
 }

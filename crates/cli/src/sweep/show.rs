@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::config::Config;
-use super::journal::{State, Trial, run};
+use super::journal::{State, Trial, folder};
 use super::search::importance;
 use crate::failure::Shown;
 use crate::progress::{clock, say, short};
@@ -21,12 +21,19 @@ pub(super) fn report(config: &Config, trials: &[Trial]) {
             say(&format!("  {:>4.0} %  {name}", 100.0 * share));
         }
     }
+    let of_seeds = match &best.runs[..] {
+        [_] => String::new(),
+        runs => {
+            let values: Vec<String> = runs.iter().map(|run| figure(run.value)).collect();
+            format!(", the mean of {}", values.join(", "))
+        }
+    };
     say(&format!(
-        "best: {} {} of trial {}, {}\n  polygrad train {}",
+        "best: {} {} of trial {}{of_seeds}, {}\n  polygrad train {}",
         config.metric,
         figure(best.value().unwrap_or(f64::NAN)),
         best.number,
-        run(&config.folder, best.number).shown(),
+        folder(&config.folder, best.number).shown(),
         shell(&config.words(&best.values))
     ));
 }
@@ -37,9 +44,10 @@ fn table(config: &Config, trials: &[Trial]) -> Vec<String> {
     let header = ["trial".to_owned(), config.metric.clone()];
     let mut rows: Vec<Vec<String>> = vec![header.into_iter().chain(names).chain(["".to_owned()]).collect()];
     let mut sorted: Vec<&Trial> = trials.iter().collect();
+    let cost = |trial: &Trial| trial.reached().map_or(f64::INFINITY, |value| config.cost(value));
     let rank = |trial: &Trial| match &trial.state {
-        State::Done { value, .. } => (0, config.cost(*value)),
-        State::Pruned { curve, .. } => (1, curve.last().map_or(f64::INFINITY, |last| config.cost(last.1))),
+        State::Done => (0, cost(trial)),
+        State::Pruned => (1, cost(trial)),
         State::Failed { .. } => (2, 0.0),
         State::Running => (3, 0.0),
     };
@@ -48,14 +56,12 @@ fn table(config: &Config, trials: &[Trial]) -> Vec<String> {
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
     });
     for trial in sorted {
-        let (value, note) = match &trial.state {
-            State::Done { value, seconds, .. } => (figure(*value), clock(*seconds)),
-            State::Pruned { seconds, curve } => {
-                let last = curve.last().map_or_else(String::new, |last| figure(last.1));
-                (last, format!("{}, ended early", clock(*seconds)))
-            }
-            State::Failed { why } => (String::new(), format!("failed: {why}")),
-            State::Running => (String::new(), "running".to_owned()),
+        let value = trial.reached().map_or_else(String::new, figure);
+        let note = match &trial.state {
+            State::Done => clock(trial.seconds()),
+            State::Pruned => format!("{}, ended early", clock(trial.seconds())),
+            State::Failed { why } => format!("failed: {why}"),
+            State::Running => "running".to_owned(),
         };
         let values = trial.values.iter().map(plain);
         rows.push(

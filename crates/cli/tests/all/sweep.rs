@@ -162,6 +162,96 @@ fn a_trial_whose_process_was_killed_goes_on() {
 }
 
 #[test]
+fn a_trial_has_a_run_for_each_seed_and_counts_by_their_mean() {
+    let scene = scene(&format!(
+        "{BARS}trials = 2\nseeds = 3\n[space]\nlr = {{ log = [1e-4, 1e-2] }}\n"
+    ));
+    let text = scene.ok("sweep own.toml");
+    let accuracies = |trial: usize| {
+        let run = |seed| scene.path(&format!("runs/own/trial-000{trial}/seed-{seed}"));
+        [0, 1, 2].map(|seed| last_value(&run(seed), 4))
+    };
+    let means = [1, 2].map(|trial| accuracies(trial).iter().sum::<f64>() / 3.0);
+    let best = if means[1] > means[0] { 2 } else { 1 };
+    let of = |line: &str| -> Vec<f64> { line.split(", ").map(|x| x.parse().unwrap()).collect() };
+    let (value, rest) = text
+        .split_once("\nbest: accuracy ")
+        .unwrap()
+        .1
+        .split_once(" of trial ")
+        .unwrap();
+    assert!(
+        (value.parse::<f64>().unwrap() - means[best - 1]).abs() < 1e-4,
+        "{text}\n{means:?}"
+    );
+    let each = rest
+        .strip_prefix(&format!("{best}, the mean of "))
+        .unwrap()
+        .split_once(", runs")
+        .unwrap()
+        .0;
+    let off = of(each)
+        .iter()
+        .zip(accuracies(best))
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f64::max);
+    assert!(off < 1e-4, "{text}");
+    let lines = journal(&scene);
+    assert_eq!(
+        (count(&lines, "ran"), count(&lines, "done")),
+        ([(1, 2), (2, 2)].into(), [(1, 1), (2, 1)].into())
+    );
+    // Each run is that of its seed.
+    let command = text.trim_end().rsplit_once("\n  polygrad ").unwrap().1;
+    for seed in [0, 2] {
+        scene.ok(&format!("{command} --seed {seed} --out again-{seed}"));
+        assert_eq!(
+            last_value(&scene.path(&format!("again-{seed}")), 4),
+            accuracies(best)[seed]
+        );
+    }
+    let seeded = fs::read_to_string(scene.path("own.toml"))
+        .unwrap()
+        .replace("\"--threads\"", "\"--seed\", \"1\", \"--threads\"");
+    scene.write("seeded.toml", seeded.as_bytes());
+    scene.fails(
+        "sweep seeded.toml",
+        &["seeded.toml: seeds: the argument '--seed", "multiple times"],
+    );
+}
+
+/// Of a trial's three runs, the second one is killed with its sweep.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_trial_goes_on_with_the_run_that_was_killed() {
+    let text = format!("{POLICY}trials = 1\nseeds = 3\n[space]\nlr = {{ log = [1e-4, 1e-2] }}\n");
+    let whole = scene(&text);
+    whole.ok("sweep own.toml");
+    let killed = scene(&text);
+    let mut sweep = killed.command("sweep own.toml").spawn().unwrap();
+    let checkpoint = killed.path("runs/own/trial-0001/seed-1/checkpoint.safetensors");
+    until("the second run", || checkpoint.exists());
+    let id = sweep.id();
+    let trial = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    sweep.kill().unwrap();
+    sweep.wait().unwrap();
+    std::process::Command::new("sh")
+        .args(["-c", &format!("kill -KILL {trial}")])
+        .status()
+        .unwrap();
+    killed.ok("sweep own.toml");
+    let values = |scene: &Scene| -> Vec<Value> {
+        let lines = journal(scene);
+        let ended = lines
+            .iter()
+            .filter(|line| line["event"] == "ran" || line["event"] == "done");
+        ended.map(|line| line["value"].clone()).collect()
+    };
+    assert_eq!((values(&killed).len(), values(&killed)), (3, values(&whole)));
+    assert_eq!(count(&journal(&killed), "again"), [(1, 1)].into());
+}
+
+#[test]
 fn two_processes_share_the_trials() {
     let scene = scene(&format!("{POLICY}trials = 6\n[space]\nlr = {{ log = [1e-4, 1e-2] }}\n"));
     let children = [(); 2].map(|()| scene.command("sweep own.toml").spawn().unwrap());
