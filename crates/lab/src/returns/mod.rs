@@ -8,7 +8,7 @@ use polygrad_console::atomic::AtomicFile;
 use polygrad_console::backend;
 use polygrad_console::failure::{Failure, Result, Shown};
 use polygrad_console::outcome::Outcome;
-use polygrad_console::progress::say;
+use polygrad_console::progress::{note, say};
 use polygrad_console::team::Team;
 
 use crate::args::Returns;
@@ -34,7 +34,14 @@ pub(crate) fn command(args: &Returns) -> Result<Outcome> {
     let mut outcomes = Vec::new();
     for experiment in chosen {
         let all = dealt(args.seeds, experiment.figures.len(), &team, |seed| {
-            train(experiment, seed, &device)
+            let trained = train(experiment, seed, &device)?;
+            let figures: Vec<String> = trained.figures.iter().map(|value| number(*value)).collect();
+            let (name, after) = (experiment.name, trained.seconds);
+            note(&format!(
+                "{name}, seed {seed}: {} after {after:.0} s",
+                figures.join(", ")
+            ));
+            Ok(trained)
         })?;
         for (i, figure) in experiment.figures.iter().enumerate() {
             say(&row(experiment, figure, i, &all));

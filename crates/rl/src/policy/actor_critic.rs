@@ -84,14 +84,21 @@ impl<B: Backend> ActorCritic<B> {
         if config.state_dependent_std && !is_continuous {
             return Err(Error::invalid("only continuous actions have a standard deviation").with_op("policy"));
         }
-        let (trunk, features) = Trunk::new(&config.encoder, config.memory, Start::Orthogonal, device)?;
+        let start = match config.ortho_init {
+            true => Start::Orthogonal,
+            false => Start::Default,
+        };
+        let (trunk, features) = Trunk::new(&config.encoder, config.memory, start, device)?;
         let critic_trunk = match config.shared || !has_critic {
             true => None,
-            false => Some(Trunk::new(&config.encoder, config.memory, Start::Orthogonal, device)?.0),
+            false => Some(Trunk::new(&config.encoder, config.memory, start, device)?.0),
         };
         let head = |outputs: usize, gain: f64| {
-            let config = LinearConfig::new(features, outputs);
-            config.init(Init::orthogonal(gain)).bias_init(Init::ZEROS).build(device)
+            let layer = LinearConfig::new(features, outputs);
+            match start {
+                Start::Orthogonal => layer.init(Init::orthogonal(gain)).bias_init(Init::ZEROS).build(device),
+                Start::Default => layer.build(device),
+            }
         };
         let outputs = action
             .outputs()

@@ -158,6 +158,14 @@ pub struct PolicyConfig {
     /// parameter.
     #[serde(default)]
     pub state_dependent_std: bool,
+    /// Whether weights begin orthogonal and biases as 0, as in CleanRL; otherwise as the layers' own defaults, as with
+    /// Stable-Baselines3's `ortho_init=False`. Memory always begins orthogonal. Default: true.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub ortho_init: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl ModelConfig for PolicyConfig {}
@@ -193,6 +201,7 @@ impl PolicyConfig {
             action,
             shared: false,
             state_dependent_std: false,
+            ortho_init: true,
         }
     }
 }

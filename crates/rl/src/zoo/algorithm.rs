@@ -299,9 +299,9 @@ fn bounded<'a>(algorithm: &'static str, policy: &'a PolicyConfig) -> Result<(&'a
 /// Fails if a policy has a feature that only PPO supports.
 fn plain(algorithm: &'static str, policy: &PolicyConfig) -> Result<()> {
     forgetful(algorithm, policy)?;
-    if policy.shared || policy.state_dependent_std {
-        let what = "shared and state_dependent_std are for PPO's actor and critic, and mean nothing here";
-        return Err(Error::invalid(what).with_op(algorithm).with_hint("set both to false"));
+    if policy.shared || policy.state_dependent_std || !policy.ortho_init {
+        let what = "shared, state_dependent_std and ortho_init are for PPO's actor and critic, and mean nothing here";
+        return Err(Error::invalid(what).with_op(algorithm).with_hint("leave them out"));
     }
     Ok(())
 }

@@ -271,13 +271,16 @@ pub(super) fn mountain_car() -> Vec<Preset> {
 }
 
 /// The first ones of SAC and TD3 are own ones, with small networks: nothing is found there without noise that goes on
-/// for many steps. PPO's begin with orthogonal weights, those of rl-zoo3 do not.
+/// for many steps.
 pub(super) fn mountain_car_continuous() -> Vec<Preset> {
     let noise = ExplorationNoise::OrnsteinUhlenbeck(0.5);
     let ppo = Preset {
         name: "zoo",
         num_envs: 1,
-        policy: PolicyConfig::mlp(2, ActionSpace::Continuous(1)),
+        policy: PolicyConfig {
+            ortho_init: false,
+            ..PolicyConfig::mlp(2, ActionSpace::Continuous(1))
+        },
         algorithm: Algorithm::Ppo(PpoConfig {
             total_steps: 20_000,
             num_steps: 8,
@@ -314,21 +317,26 @@ pub(super) fn mountain_car_continuous() -> Vec<Preset> {
         log_std_init: -3.67,
         ..sac.clone()
     };
-    let td3 = Td3Config {
-        total_steps: 50_000,
+    let td3_zoo = Td3Config {
+        total_steps: 300_000,
         learning_rate: 1e-3.into(),
-        buffer_size: 50_000,
         learning_starts: 100,
-        train_frequency: 32,
-        gradient_steps: 32,
         exploration_noise: noise,
         ..Td3Config::default()
+    };
+    let td3 = Td3Config {
+        total_steps: 50_000,
+        buffer_size: 50_000,
+        train_frequency: 32,
+        gradient_steps: 32,
+        ..td3_zoo.clone()
     };
     vec![
         ppo,
         bounded("own", 2, &[64, 64], Algorithm::Sac(sac)),
         bounded("zoo", 2, &[64, 64], Algorithm::Sac(sac_zoo)),
         bounded("own", 2, &[64, 64], Algorithm::Td3(td3)),
+        bounded("zoo", 2, &[400, 300], Algorithm::Td3(td3_zoo)),
     ]
 }
 

@@ -27,6 +27,7 @@ on_backends!(
     answers_have_their_shapes,
     gradients_reach_all_parameters,
     weights_begin_orthogonal,
+    weights_begin_as_the_layers_own_without_ortho_init,
     a_memory_lasts_until_it_is_reset,
     unrolled_steps_are_those_one_by_one,
     distributions_fit_their_actions,
@@ -199,6 +200,40 @@ fn weights_begin_orthogonal(device: &Device) {
             assert_orthogonal(&place, &param, gain);
         }
     }
+}
+
+/// PyTorch's defaults: uniform, up to one over the root of the number of inputs.
+fn weights_begin_as_the_layers_own_without_ortho_init(device: &Device) {
+    manual_seed(3);
+    let config = PolicyConfig {
+        ortho_init: false,
+        ..PolicyConfig::mlp(5, ActionSpace::Continuous(2))
+    };
+    let policy = ActorCritic::new(&config, device).unwrap();
+    let params: std::collections::BTreeMap<String, Param> = policy.named_parameters().into_iter().collect();
+    let greatest = |param: &Param| {
+        param
+            .tensor()
+            .to_f64_vec()
+            .unwrap()
+            .iter()
+            .fold(0.0f64, |a, x| a.max(x.abs()))
+    };
+    let weights = params.iter().filter(|(name, _)| name.ends_with(".weight"));
+    assert_eq!(weights.clone().count(), 6);
+    for (name, weight) in weights {
+        let bound = 1.0 / (weight.shape()[1] as f64).sqrt();
+        let found = greatest(weight);
+        assert!(found > 0.8 * bound && found <= bound + 1e-6, "{name}: {found}");
+        let found = greatest(&params[&name.replace(".weight", ".bias")]);
+        assert!(found > 0.0 && found <= bound + 1e-6, "the bias of {name}: {found}");
+    }
+    // A saved configuration says so, and one without it means orthogonal weights.
+    let text = serde_json::to_string(&config).unwrap();
+    assert!(text.contains("\"ortho_init\":false"), "{text}");
+    assert_eq!(serde_json::from_str::<PolicyConfig>(&text).unwrap(), config);
+    let text = serde_json::to_string(&PolicyConfig::mlp(5, ActionSpace::Discrete(2))).unwrap();
+    assert!(!text.contains("ortho_init") && serde_json::from_str::<PolicyConfig>(&text).unwrap().ortho_init);
 }
 
 fn remembering(kind: MemoryKind, shared: bool, device: &Device) -> ActorCritic {
