@@ -59,6 +59,8 @@ pub struct Node {
     pub domain: String,
     /// The op's overload, for functions of the model; mostly empty.
     pub overload: String,
+    /// The version of the op, if it comes from a function; else the model's opsets say it.
+    pub version: Option<i64>,
     /// The operands; `None` for an optional one that is left out.
     pub inputs: Vec<Option<ValueId>>,
     /// The results; `None` for an optional one that is unused.

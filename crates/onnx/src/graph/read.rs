@@ -281,6 +281,7 @@ impl Reader<'_> {
                 op_type: proto.op_type,
                 domain: standard(&proto.domain).to_owned(),
                 overload: proto.overload,
+                version: None,
                 inputs: Vec::new(),
                 outputs,
                 attributes: Vec::new(),

@@ -253,9 +253,10 @@ impl Call<'_> {
         axis(self.int(name, default)?, rank)
     }
 
-    /// The element type whose ONNX number is in an attribute.
+    /// The element type whose ONNX number is in an attribute. The number 0 means the same as no attribute, and ONNX
+    /// Runtime's optimizer writes it.
     pub(crate) fn element_attribute(&self, name: &str) -> Result<Option<ElementType>> {
-        let number = self.opt_int(name)?;
+        let number = self.opt_int(name)?.filter(|&number| number != 0);
         let number = number.map(|n| i32::try_from(n).unwrap_or(-1));
         number.map(ElementType::from_number).transpose()
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use polygrad_core::{Error, Result, printable};
+use polygrad_core::{Result, printable};
 
 use crate::graph::{Attribute, Body, Function, Graph, Node, ValueId, malformed};
 
@@ -17,23 +17,13 @@ const MAX_NAMES: usize = 1 << 28;
 /// The graph's body with the calls of its functions inlined.
 ///
 /// # Errors
-/// If functions call each other in a cycle, or a function was written against another version of an op set than the
-/// model.
+/// If functions call each other in a cycle.
 pub(crate) fn inline(graph: &Graph) -> Result<Body> {
     if graph.functions.is_empty() {
         return Ok(graph.body.clone());
     }
     let mut functions = HashMap::new();
     for function in &graph.functions {
-        for (domain, version) in &function.opsets {
-            let known = graph.opsets.get(domain);
-            if known.is_some_and(|known| known != version) {
-                return Err(Error::unsupported(format!(
-                    "the function {:?} wants version {version} of the ops of domain {domain:?}, the model another",
-                    function.name
-                )));
-            }
-        }
         functions.insert(
             (
                 function.domain.as_str(),
@@ -88,6 +78,8 @@ impl<'a> Inliner<'a> {
                 "functions and bodies of the model are nested more than {MAX_DEPTH} deep"
             )));
         }
+        let function = self.open.last();
+        node.version = function.and_then(|function| function.opsets.get(&node.domain).copied());
         let mut attributes = Vec::with_capacity(node.attributes.len());
         for (name, attribute) in std::mem::take(&mut node.attributes) {
             let value = match attribute {

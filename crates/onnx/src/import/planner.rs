@@ -69,10 +69,10 @@ impl Planner<'_> {
             .collect();
         let needed = needed(body, &nodes);
         let mut steps = Vec::with_capacity(nodes.len());
-        for (i, &node) in nodes.iter().enumerate().filter(|(i, _)| needed[*i]) {
+        for (&node, _) in nodes.iter().zip(needed).filter(|(_, needed)| *needed) {
             let in_node = |e| in_step(e, node);
             let outer = |slot: usize| constants.get(&slot).or_else(|| known.get(&slot)).cloned();
-            let step = self.step(node, fused.contains_key(&i), outer).map_err(in_node)?;
+            let step = self.step(node, outer).map_err(in_node)?;
             if self.fold && self.fold(&step, &mut constants, known).map_err(in_node)? {
                 continue;
             }
@@ -113,11 +113,10 @@ impl Planner<'_> {
         })
     }
 
-    /// A step for a node of the file, or of Polygrad's own if `ours`. `outer` has the constants that its bodies may
-    /// capture.
-    fn step(&self, node: &Node, ours: bool, outer: impl Fn(usize) -> Option<Value>) -> Result<Step> {
-        let said = self.opsets.get(&node.domain).copied();
-        let Some(version) = said.or((ours && node.domain == ops::MICROSOFT).then_some(1)) else {
+    /// A step for a node. `outer` has the constants that its bodies may capture.
+    fn step(&self, node: &Node, outer: impl Fn(usize) -> Option<Value>) -> Result<Step> {
+        let said = node.version.or_else(|| self.opsets.get(&node.domain).copied());
+        let Some(version) = said.or_else(|| ops::unsaid_version(&node.domain)) else {
             return Err(crate::graph::malformed(format!(
                 "the model does not say which version of the ops of domain {:?} it calls",
                 node.domain

@@ -45,6 +45,16 @@ fn newest(domain: &str) -> i64 {
     }
 }
 
+/// The version of a domain's ops in a model that does not say it. ONNX Runtime, whose optimizer for transformers writes
+/// such models, takes the newest.
+pub(crate) fn unsaid_version(domain: &str) -> Option<i64> {
+    match domain {
+        MICROSOFT => Some(1),
+        CLASSICAL => Some(newest(domain)),
+        _ => None,
+    }
+}
+
 /// All rows, family by family.
 fn families() -> impl Iterator<Item = &'static [Row]> {
     let own = [

@@ -173,7 +173,10 @@ fn lstm_step(d: &Direction, x: &Tensor, state: &State) -> Result<State> {
 fn functions(c: &Call<'_>, defaults: &[&str], directions: usize) -> Result<Vec<Vec<Function>>> {
     let count = defaults.len();
     let names: Vec<&str> = match c.texts("activations")? {
-        Some(names) if names.len() == count * directions => names.iter().map(String::as_str).collect(),
+        // ONNX's default for RNN is two names, and ONNX Runtime's optimizer writes both whatever the direction.
+        Some(names) if names.len() == count * directions || names.len() == 2 && count == 1 => {
+            names.iter().map(String::as_str).take(count * directions).collect()
+        }
         Some(names) => {
             return Err(malformed(format!(
                 "{} activation functions, not {}",

@@ -110,7 +110,11 @@ impl Forest {
         let mut places = HashMap::with_capacity(ids.len());
         for i in 0..ids.len() {
             let place = if modes[i] == "LEAF" {
-                forest.add_leaf(weights.remove(&(trees[i], ids[i])).unwrap_or_default())
+                let mut weights = weights.remove(&(trees[i], ids[i])).unwrap_or_default();
+                // If there is one target, ONNX Runtime reads the first weight of a leaf; scikit-learn's converter relies
+                // on that for the numbers of leaves.
+                weights.truncate(if targets == 1 { 1 } else { weights.len() });
+                forest.add_leaf(weights)
             } else {
                 forest.branches.push(Branch {
                     feature: feature(features[i])?,
@@ -193,29 +197,36 @@ impl Forest {
         if self.roots.is_empty() || self.targets == 0 {
             return Err(malformed("there is no tree, or no target"));
         }
-        // Each branch has one parent: one reached a second time is in a cycle, or shared.
-        let mut entered = vec![false; self.branches.len()];
-        let mut open: Vec<usize> = Vec::new();
-        let mut enter = |next: Next, open: &mut Vec<usize>| match next {
-            Next::Leaf(_) => Ok(()),
-            Next::Branch(i) if entered[i as usize] => Err(malformed("two branches lead to the same node")),
-            Next::Branch(i) => {
-                entered[i as usize] = true;
-                open.push(i as usize);
-                Ok(())
-            }
-        };
-        for &root in &self.roots {
-            enter(root, &mut open)?;
-            while let Some(i) = open.pop() {
-                enter(self.branches[i].yes, &mut open)?;
-                enter(self.branches[i].no, &mut open)?;
-            }
-        }
-        match entered.iter().all(|&entered| entered) {
+        match self.ends() {
             true => Ok(self),
             false => Err(malformed("branches of a tree go in a circle")),
         }
+    }
+
+    /// Whether every walk ends. Several branches may lead to the same one, as LightGBM's converter writes categories.
+    fn ends(&self) -> bool {
+        let after = |i: usize| [self.branches[i].yes, self.branches[i].no];
+        let branch = |next: Next| match next {
+            Next::Leaf(_) => None,
+            Next::Branch(i) => Some(i as usize),
+        };
+        let mut parents = vec![0u32; self.branches.len()];
+        for i in (0..self.branches.len()).flat_map(after).filter_map(branch) {
+            parents[i] += 1;
+        }
+        // A branch is passed after all of its parents, which never happens in a circle.
+        let mut open: Vec<usize> = (0..parents.len()).filter(|&i| parents[i] == 0).collect();
+        let mut passed = 0;
+        while let Some(i) = open.pop() {
+            passed += 1;
+            for next in after(i).into_iter().filter_map(branch) {
+                parents[next] -= 1;
+                if parents[next] == 0 {
+                    open.push(next);
+                }
+            }
+        }
+        passed == parents.len()
     }
 
     /// The trees of TreeEnsemble, whose branches and leaves are identified by index.
