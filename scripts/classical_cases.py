@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import skl2onnx
 from onnx import TensorProto, helper
-from skl2onnx.common.data_types import FloatTensorType, Int64TensorType
+from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
 from sklearn import ensemble, impute, linear_model, neural_network, preprocessing, svm, tree
 from sklearn.base import is_classifier
 from sklearn.pipeline import make_pipeline
@@ -193,3 +193,54 @@ def nodes(cases):
          kernel_params=[0.0, 0.0, 0.0])
     node("SVMClassifier_linear", "SVMClassifier", [y], (I64, FLOAT), coefficients=coefficients, rho=[0.3, 0.1, 0.2],
          classlabels_ints=[4, 6, 8], post_transform="SOFTMAX", kernel_params=[0.0, 0.0, 0.0])
+
+
+def texts(cases):
+    """Text as labels, keys and categories."""
+    x = rng.standard_normal((60, 3)).astype(np.float32)
+    names = np.array(["low", "mid", "high"])[(x[:, 0] > -0.5).astype(int) + (x[:, 0] > 0.5)]
+    rows = rng.standard_normal((7, 3)).astype(np.float32)
+    for model in [linear_model.LogisticRegression(), ensemble.RandomForestClassifier(3, max_depth=3, random_state=0),
+                  svm.SVC(), neural_network.MLPClassifier((4,), max_iter=20, random_state=0)]:
+        proto = skl2onnx.to_onnx(model.fit(x, names), initial_types=[("x", FloatTensorType([None, 3]))],
+                                 options={id(model): {"zipmap": False}}, target_opset={"": 18, ML: 3})
+        cases.keep(f"sklearn_{type(model).__name__}_texts", proto, [rows], cases.NEAR)
+    animals = np.array([["dog", "cat"], ["bird", "cow"], ["cat", "dog"]], object)
+    coder = preprocessing.OneHotEncoder(handle_unknown="ignore", sparse_output=False).fit(animals)
+    proto = skl2onnx.to_onnx(coder, initial_types=[("x", StringTensorType([None, 2]))], target_opset={"": 18, ML: 3})
+    cases.keep("sklearn_OneHotEncoder_texts", proto, [animals[::-1].copy()], cases.EQUAL)
+    node = lambda *parts, **more: cases.node(*parts, domain=ML, **more)
+    text = TensorProto.STRING
+    node("LabelEncoder_texts", "LabelEncoder", [animals], (text,), cases.EQUAL, keys_strings=["dog", "cat"],
+         values_strings=["Hund", "Katze"], default_string="Tier")
+    node("LabelEncoder_texts_floats", "LabelEncoder", [animals], (FLOAT,), cases.EQUAL, keys_strings=["cow", "cat"],
+         values_floats=[1.5, -2.0])
+    node("LabelEncoder_ints_texts", "LabelEncoder", [np.array([3, 1, 5], np.int64)], (text,), cases.EQUAL,
+         keys_int64s=[1, 3], values_strings=["one", "three"])
+    node("OneHotEncoder_texts", "OneHotEncoder", [animals], cats_strings=["cat", "cow"], near=cases.EQUAL)
+    node("ArrayFeatureExtractor_texts", "ArrayFeatureExtractor", [animals, np.array([1, 0, 1], np.int64)], (text,),
+         cases.EQUAL)
+    # Without Gather of rows, of which ONNX Runtime returns the first element and empty text.
+    for op, operands in [("Gather", [animals[0], np.array([1, 0, -1], np.int64)]), ("Concat", [animals, animals[:1]]),
+                         ("Reshape", [animals, np.array([2, -1], np.int64)]), ("Transpose", [animals]),
+                         ("Where", [np.array([[True], [False], [True]]), animals, animals[1:2]])]:
+        more = {"axis": 0} if op in ["Gather", "Concat"] else {}
+        cases.node(f"{op}_texts", op, operands, (text,), cases.EQUAL, domain="", **more)
+    cases.node("Cast_texts", "Cast", [np.array(["1.5", "-3", "NaN"], object)], near=cases.EQUAL, domain="", to=FLOAT)
+    cases.node("Cast_texts_ints", "Cast", [np.array(["15", "-3"], object)], (I64,), cases.EQUAL, domain="", to=I64)
+
+
+def shared_branches(cases):
+    """Trees as LightGBM's converter writes categories, and weights that scikit-learn's repeats for each class."""
+    x = np.arange(6, dtype=np.float32).reshape(6, 1)
+    # 1 and 4 lead to one leaf, and all else to one branch.
+    nodes = dict(
+        nodes_treeids=[0] * 6, nodes_nodeids=[0, 1, 2, 3, 4, 5], nodes_featureids=[0] * 6,
+        nodes_modes=["BRANCH_EQ", "BRANCH_EQ", "BRANCH_LEQ", "LEAF", "LEAF", "LEAF"], nodes_values=[1.0, 4.0, 2.0, 0.0, 0.0, 0.0],
+        nodes_truenodeids=[2, 2, 4, 0, 0, 0], nodes_falsenodeids=[1, 3, 5, 0, 0, 0])
+    cases.node("TreeEnsembleRegressor_shared", "TreeEnsembleRegressor", [x], domain=ML, n_targets=1,
+               target_treeids=[0] * 3, target_nodeids=[3, 4, 5], target_ids=[0] * 3, target_weights=[1.0, 2.0, 3.0],
+               **nodes)
+    cases.node("TreeEnsembleRegressor_repeated", "TreeEnsembleRegressor", [x], domain=ML, n_targets=1,
+               target_treeids=[0] * 6, target_nodeids=[3, 3, 4, 4, 5, 5], target_ids=[0] * 6,
+               target_weights=[3.0, 3.0, 4.0, 4.5, 5.0, 5.0], **nodes)

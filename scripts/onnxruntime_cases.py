@@ -419,6 +419,30 @@ def conversions():
     node("DequantizeLinear_i32", "DequantizeLinear", [whole(np.int32, 4), f32(1e-5)])
 
 
+def files():
+    """What ONNX Runtime's tools write beside nodes: no version of the domain, defaults as attributes, functions."""
+    a, b = real(4, 3), real(5, 3)
+    for metric in ["sqeuclidean", "euclidean"]:
+        node(f"CDist_{metric}", "CDist", [a, b], metric=metric)
+    node("QuantizeLinear_no_type", "QuantizeLinear", [real(3, 4), f32(0.25), u8(7)], (U8,), EQUAL, domain="",
+         version=21, output_dtype=0, axis=1, saturate=1, block_size=0)
+    node("RNN_two_functions", "RNN", [real(3, 2, 4), real(1, 5, 4), real(1, 5, 5)], (FLOAT, FLOAT), domain="",
+         hidden_size=5, activations=["Tanh", "Tanh"], direction="forward")
+    call = helper.make_node("FusedMatMul", ["a", "b"], ["y"], domain=MS, transB=1, alpha=0.5)
+    scale = helper.make_node("Scaler", ["y"], ["z"], domain="ai.onnx.ml", offset=[1.0], scale=[2.0])
+    results = [helper.make_tensor_value_info("z", FLOAT, None)]
+    graph = helper.make_graph([call, scale], "case", [info("a", a), info("b", b)], results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    keep("unsaid_versions", model, [a, b], NEAR)
+    body = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Softmax", ["t"], ["y"])]
+    function = helper.make_function("mine", "Positive", ["x"], ["y"], body, [helper.make_opsetid("", 17)])
+    call = helper.make_node("Positive", ["a"], ["z"], domain="mine")
+    graph = helper.make_graph([call], "case", [info("a", a)], results)
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("mine", 1)]
+    keep("function_of_another_version", helper.make_model(graph, opset_imports=opsets, functions=[function],
+                                                          ir_version=10), [a], NEAR)
+
+
 def main():
     # These cases do not count towards the goal for official cases.
     onnx_cases.is_ordinary = lambda case: False
@@ -428,6 +452,9 @@ def main():
     here = sys.modules[__name__]
     classical_cases.nodes(here)
     classical_cases.models(here)
+    classical_cases.texts(here)
+    classical_cases.shared_branches(here)
+    files()
     onnx_cases.write(sys.argv[1], cases)
 
 

@@ -211,7 +211,7 @@ pub(crate) struct ValueInfoProto {
 /// A value's type.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TypeProto {
-    #[prost(oneof = "TypeValue", tags = "1, 4, 8, 9")]
+    #[prost(oneof = "TypeValue", tags = "1, 4, 5, 8, 9")]
     pub(crate) value: Option<TypeValue>,
 }
 
@@ -222,6 +222,8 @@ pub(crate) enum TypeValue {
     Tensor(TensorTypeProto),
     #[prost(message, tag = "4")]
     Sequence(Box<ElementTypeProto>),
+    #[prost(message, tag = "5")]
+    Map(Box<MapTypeProto>),
     #[prost(message, tag = "8")]
     SparseTensor(TensorTypeProto),
     #[prost(message, tag = "9")]
@@ -242,6 +244,15 @@ pub(crate) struct TensorTypeProto {
 pub(crate) struct ElementTypeProto {
     #[prost(message, optional, boxed, tag = "1")]
     pub(crate) elem_type: Option<Box<TypeProto>>,
+}
+
+/// `TypeProto.Map`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MapTypeProto {
+    #[prost(int32, tag = "1")]
+    pub(crate) key_type: i32,
+    #[prost(message, optional, boxed, tag = "2")]
+    pub(crate) value_type: Option<Box<TypeProto>>,
 }
 
 /// A shape, whose extents may be names.

@@ -127,7 +127,7 @@ fn spec(name: &str, ty: Option<&ValueType>) -> Result<TensorSpec> {
             ty.element
         )));
     }
-    // The protocol has strings, but tensors here cannot hold them.
+    // The protocol has strings, which are not served.
     if let Err(error) = ty.element.dtype() {
         return Err(unfit(format!("is of elements of type {}: {error}", ty.element)));
     }

@@ -225,5 +225,6 @@ fn ty(body: &Body, id: ValueId) -> String {
         Some(ValueType::Tensor(ty)) => ty.to_string(),
         Some(ValueType::Sequence(_)) => "a sequence".to_owned(),
         Some(ValueType::Optional(_)) => "an optional".to_owned(),
+        Some(ValueType::Map(..)) => "a map".to_owned(),
     }
 }

@@ -15,6 +15,8 @@ use crate::proto::{EXTERNAL, SparseTensorProto, TensorProto};
 pub struct Literal {
     element: ElementType,
     host: HostTensor,
+    /// The elements of a tensor of text.
+    texts: Option<Arc<[Arc<str>]>>,
 }
 
 impl From<HostTensor> for Literal {
@@ -22,6 +24,7 @@ impl From<HostTensor> for Literal {
         Self {
             element: host.dtype().into(),
             host,
+            texts: None,
         }
     }
 }
@@ -57,7 +60,30 @@ impl Literal {
                 host.dtype()
             )));
         }
-        Ok(Self { element, host })
+        Ok(Self::held(element, host))
+    }
+
+    fn held(element: ElementType, host: HostTensor) -> Self {
+        let texts = None;
+        Self { element, host, texts }
+    }
+
+    /// A tensor of text.
+    ///
+    /// # Errors
+    /// If there are not as many texts as the shape has elements.
+    pub fn text(shape: Shape, texts: Vec<Arc<str>>) -> Result<Self> {
+        let places = (0..texts.len() as i64).collect();
+        Ok(Self {
+            element: ElementType::String,
+            host: fill(shape, places)?,
+            texts: Some(texts.into()),
+        })
+    }
+
+    /// The elements of a tensor of text, in row-major order; `None` for numbers.
+    pub fn texts(&self) -> Option<&[Arc<str>]> {
+        self.texts.as_deref()
     }
 
     /// The type of the elements in the file.
@@ -65,7 +91,8 @@ impl Literal {
         self.element
     }
 
-    /// The values, in the dtype that stores the elements ([`ElementType::dtype`]).
+    /// The values, in the dtype that stores the elements ([`ElementType::dtype`]). Those of text are the places in
+    /// [`Literal::texts`].
     pub fn host(&self) -> &HostTensor {
         &self.host
     }
@@ -118,8 +145,11 @@ impl Literal {
             return Err(malformed("tensors stored in segments are not read"));
         }
         let element = ElementType::from_number(proto.data_type)?;
-        let dtype = element.dtype()?;
         let shape = read_dims(&proto.dims)?;
+        if element == ElementType::String {
+            return read_text(proto, shape, budget);
+        }
+        let dtype = element.dtype()?;
         let bytes = shape.numel().saturating_mul(dtype.size());
         if proto.data_location == EXTERNAL {
             let Some(folder) = budget.folder else {
@@ -180,13 +210,10 @@ impl Literal {
             _ => {
                 let values = proto.int32_data.into_iter().map(|v| within(v, element));
                 let values: Vec<i64> = values.collect::<Result<_>>()?;
-                return Ok(Self {
-                    element,
-                    host: fill(shape, values)?.cast(dtype),
-                });
+                return Ok(Self::held(element, fill(shape, values)?.cast(dtype)));
             }
         }?;
-        Ok(Self { element, host })
+        Ok(Self::held(element, host))
     }
 
     /// The sparse tensor's values among zeros.
@@ -197,6 +224,7 @@ impl Literal {
         let values = Self::read(values, budget)?;
         let indices = Self::read(proto.indices.ok_or_else(|| missing("indices"))?, budget)?;
         let read = || {
+            values.element.dtype()?;
             let shape = read_dims(&proto.dims)?;
             // A dense tensor of a few bytes in the file could fill the memory.
             let count = values.host.shape().numel();
@@ -214,10 +242,7 @@ impl Literal {
                 dense[position * size..][..size].copy_from_slice(value);
             }
             let host = HostTensor::from_bytes(values.host.dtype(), shape, &dense)?;
-            Ok(Self {
-                element: values.element,
-                host,
-            })
+            Ok(Self::held(values.element, host))
         };
         let tensor = read().map_err(|e| in_tensor(e, &name))?;
         Ok((name, tensor))
@@ -262,11 +287,19 @@ impl Literal {
     }
 
     pub(super) fn write(&self, name: &str) -> TensorProto {
+        let texts = self.texts().unwrap_or_default();
         TensorProto {
             dims: self.host.shape().iter().map(|&extent| extent as i64).collect(),
             data_type: self.element.number(),
             name: name.into(),
-            raw_data: self.wire_bytes().into(),
+            string_data: texts
+                .iter()
+                .map(|text| Bytes::copy_from_slice(text.as_bytes()))
+                .collect(),
+            raw_data: match self.texts {
+                Some(_) => Bytes::new(),
+                None => self.wire_bytes().into(),
+            },
             ..TensorProto::default()
         }
     }
@@ -274,6 +307,22 @@ impl Literal {
 
 fn in_tensor(error: Error, name: &str) -> Error {
     error.in_module(format!("tensor {name:?}"))
+}
+
+fn read_text(proto: TensorProto, shape: Shape, budget: &Budget<'_>) -> Result<Literal> {
+    if proto.data_location == EXTERNAL {
+        return Err(malformed("text is stored in another file"));
+    }
+    let bytes = proto
+        .string_data
+        .iter()
+        .map(|text| text.len() + size_of::<Arc<str>>() + size_of::<i64>());
+    budget.take(bytes.fold(0, usize::saturating_add), 0)?;
+    let text = |bytes: Bytes| match std::str::from_utf8(&bytes) {
+        Ok(text) => Ok(text.into()),
+        Err(e) => Err(malformed("text that is not UTF-8").with_source(e)),
+    };
+    Literal::text(shape, proto.string_data.into_iter().map(text).collect::<Result<_>>()?)
 }
 
 fn read_dims(dims: &[i64]) -> Result<Shape> {
@@ -372,7 +421,7 @@ fn from_raw(element: ElementType, shape: Shape, bytes: Bytes) -> Result<Literal>
             }
         }
     }?;
-    Ok(Literal { element, host })
+    Ok(Literal::held(element, host))
 }
 
 /// From the machine's order of bytes to the file's, or back.

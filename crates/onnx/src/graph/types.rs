@@ -6,7 +6,7 @@ use polygrad_core::{Result, printable};
 
 use super::{ElementType, Literal, malformed};
 use crate::proto::{
-    Dimension, DimensionValue, ElementTypeProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue,
+    Dimension, DimensionValue, ElementTypeProto, MapTypeProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue,
 };
 
 /// An extent of a tensor.
@@ -67,6 +67,8 @@ pub enum ValueType {
     Tensor(TensorType),
     /// A list of values of one type; `None` if the file does not say it.
     Sequence(Option<Box<ValueType>>),
+    /// Values by keys of a type; `None` if the file does not say the type of the values.
+    Map(ElementType, Option<Box<ValueType>>),
     /// A value or nothing.
     Optional(Option<Box<ValueType>>),
 }
@@ -90,8 +92,8 @@ impl ValueType {
 
     /// `None` for a type that is not given; an error for an unknown kind of value.
     pub(super) fn read(proto: &TypeProto) -> Result<Option<Self>> {
-        let inner = |element: &ElementTypeProto| -> Result<Option<Box<Self>>> {
-            let ty = element.elem_type.as_deref().map(Self::read).transpose()?;
+        let boxed = |ty: &Option<Box<TypeProto>>| -> Result<Option<Box<Self>>> {
+            let ty = ty.as_deref().map(Self::read).transpose()?;
             Ok(ty.flatten().map(Box::new))
         };
         Ok(Some(match &proto.value {
@@ -105,18 +107,16 @@ impl ValueType {
                     shape: tensor.shape.as_ref().map(read_shape).transpose()?,
                 })
             }
-            Some(TypeValue::Sequence(element)) => Self::Sequence(inner(element)?),
-            Some(TypeValue::Optional(element)) => Self::Optional(inner(element)?),
+            Some(TypeValue::Sequence(element)) => Self::Sequence(boxed(&element.elem_type)?),
+            Some(TypeValue::Optional(element)) => Self::Optional(boxed(&element.elem_type)?),
+            Some(TypeValue::Map(map)) => Self::Map(ElementType::from_number(map.key_type)?, boxed(&map.value_type)?),
             Some(TypeValue::SparseTensor(_)) => return Err(malformed("sparse tensors do not flow between nodes here")),
         }))
     }
 
     pub(super) fn write(&self) -> TypeProto {
-        let inner = |ty: &Option<Box<Self>>| {
-            Box::new(ElementTypeProto {
-                elem_type: ty.as_ref().map(|ty| Box::new(ty.write())),
-            })
-        };
+        let boxed = |ty: &Option<Box<Self>>| ty.as_ref().map(|ty| Box::new(ty.write()));
+        let inner = |ty: &Option<Box<Self>>| Box::new(ElementTypeProto { elem_type: boxed(ty) });
         let value = match self {
             Self::Tensor(tensor) => TypeValue::Tensor(TensorTypeProto {
                 elem_type: tensor.element.number(),
@@ -124,6 +124,10 @@ impl ValueType {
             }),
             Self::Sequence(ty) => TypeValue::Sequence(inner(ty)),
             Self::Optional(ty) => TypeValue::Optional(inner(ty)),
+            Self::Map(key, ty) => TypeValue::Map(Box::new(MapTypeProto {
+                key_type: key.number(),
+                value_type: boxed(ty),
+            })),
         };
         TypeProto { value: Some(value) }
     }

@@ -77,7 +77,7 @@ impl Sort {
             (Self::Tensor, 13) => Message(Self::Small),
             (Self::Tensor, 6) => Item,
             (Self::Sparse, 1 | 2) => Message(Self::Tensor),
-            (Self::Small, 1 | 2 | 4 | 8 | 9) => Message(Self::Small),
+            (Self::Small, 1 | 2 | 4 | 5 | 8 | 9) => Message(Self::Small),
             _ => return None,
         })
     }

@@ -19,8 +19,17 @@ pub(super) fn fit<'a>(value: Value, info: &'a ValueInfo, dims: &mut Dims<'a>) ->
 
 fn fit_type<'a>(value: Value, ty: &'a ValueType, dims: &mut Dims<'a>) -> Result<Value> {
     match (ty, value.shape(), value.dtype()) {
+        (ValueType::Tensor(ty), Some(shape), None) if ty.element == ElementType::String => {
+            fit_shape(ty, &shape, dims)?;
+            Ok(value)
+        }
+        (ValueType::Tensor(ty), Some(_), None) => Err(Error::dtype(format!("text was given for {ty}"))),
+        (ValueType::Tensor(ty), Some(_), Some(dtype)) if ty.element == ElementType::String => {
+            Err(Error::dtype(format!("{dtype} was given for {ty}")).with_hint("give it text, of Literal::text"))
+        }
         (ValueType::Tensor(ty), Some(shape), Some(dtype)) => {
-            fit_tensor(ty, &shape, dtype, dims)?;
+            fit_dtype(ty, dtype)?;
+            fit_shape(ty, &shape, dims)?;
             if ty.element.is_widened() && value.element() != Some(ty.element) {
                 has_numbers_of(ty.element, &value.host()?)?;
             }
@@ -57,12 +66,15 @@ fn has_numbers_of(element: ElementType, host: &HostTensor) -> Result<()> {
     }
 }
 
-fn fit_tensor<'a>(ty: &'a TensorType, shape: &[usize], dtype: DType, dims: &mut Dims<'a>) -> Result<()> {
-    let found = ty.element.dtype()?;
-    if found != dtype {
-        return Err(Error::dtype(format!("{dtype} was given for {ty}"))
-            .with_hint(format!("convert it with to_dtype to {found}")));
+fn fit_dtype(ty: &TensorType, dtype: DType) -> Result<()> {
+    let wanted = ty.element.dtype()?;
+    if wanted == dtype {
+        return Ok(());
     }
+    Err(Error::dtype(format!("{dtype} was given for {ty}")).with_hint(format!("convert it with to_dtype to {wanted}")))
+}
+
+fn fit_shape<'a>(ty: &'a TensorType, shape: &[usize], dims: &mut Dims<'a>) -> Result<()> {
     let Some(wanted) = &ty.shape else { return Ok(()) };
     let mut named = |name: &'a str, extent: usize| match dims.iter().find(|(known, _)| *known == name) {
         Some((_, known)) => *known == extent,

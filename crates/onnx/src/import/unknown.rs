@@ -74,8 +74,8 @@ fn collect<'a>(body: &'a Body, found: &mut Vec<Unknown<'a>>) {
 /// How to get a file without an op, if the program that writes it has an option for that.
 fn advice(op: &Unknown<'_>) -> Option<&'static str> {
     match (op.domain, op.op_type) {
-        ("ai.onnx.ml", "ZipMap" | "CastMap" | "DictVectorizer") => {
-            Some("maps are not held here: convert the model with options={'zipmap': False}")
+        ("ai.onnx.ml", "CastMap" | "DictVectorizer") => {
+            Some("maps are no inputs here: convert the model for a tensor of features")
         }
         ("com.microsoft.nchwc", _) => {
             Some("it is laid out for one kind of CPU: optimize the file at the level ORT_ENABLE_EXTENDED")

@@ -18,6 +18,10 @@ enum Kind {
     Tensor(Tensor, ElementType),
     /// On the host, and once requested there, also on the device.
     Host(Arc<OnHost>),
+    /// Text, which is always on the host.
+    Text(Literal),
+    /// Maps of the same keys, one for each row of the table of their values.
+    Maps(Arc<(Literal, Value)>),
     Sequence(Arc<Vec<Value>>),
     Absent,
 }
@@ -36,6 +40,9 @@ impl From<Tensor> for Value {
 
 impl From<Literal> for Value {
     fn from(literal: Literal) -> Self {
+        if literal.texts().is_some() {
+            return Self(Kind::Text(literal));
+        }
         Self(Kind::Host(Arc::new(OnHost {
             literal,
             tensor: OnceLock::new(),
@@ -49,10 +56,35 @@ impl From<HostTensor> for Value {
     }
 }
 
+/// The size of a text without its characters, in bytes.
+const HANDLE_OF_TEXT: usize = size_of::<Arc<str>>() + size_of::<i64>();
+
 impl Value {
     /// A list of values.
     pub fn sequence(values: Vec<Self>) -> Self {
         Self(Kind::Sequence(Arc::new(values)))
+    }
+
+    /// A list of maps of the same keys, as ZipMap makes them: one for each row of a table that has a column of values for
+    /// each key. [`Value::tensor`] is the table.
+    pub(crate) fn maps(keys: Literal, table: Self) -> Self {
+        Self(Kind::Maps(Arc::new((keys, table))))
+    }
+
+    /// The keys of maps, integers or text, in the order of the table's columns.
+    pub fn keys(&self) -> Option<&Literal> {
+        match &self.0 {
+            Kind::Maps(maps) => Some(&maps.0),
+            _ => None,
+        }
+    }
+
+    /// The elements of a tensor of text, in row-major order. [`Literal::text`] makes such a value.
+    pub fn texts(&self) -> Option<&[Arc<str>]> {
+        match &self.0 {
+            Kind::Text(literal) => literal.texts(),
+            _ => None,
+        }
     }
 
     /// An optional without a value.
@@ -78,6 +110,7 @@ impl Value {
         match &self.0 {
             Kind::Tensor(_, element) => Some(*element),
             Kind::Host(host) => Some(host.literal.element()),
+            Kind::Text(literal) => Some(literal.element()),
             _ => None,
         }
     }
@@ -87,11 +120,12 @@ impl Value {
         match &self.0 {
             Kind::Tensor(tensor, _) => Some(tensor.shape()),
             Kind::Host(host) => Some(*host.literal.host().shape()),
+            Kind::Text(literal) => Some(*literal.host().shape()),
             _ => None,
         }
     }
 
-    /// The dtype, if it is a tensor.
+    /// The dtype, if it is a tensor of numbers.
     pub fn dtype(&self) -> Option<DType> {
         match &self.0 {
             Kind::Tensor(tensor, _) => Some(tensor.dtype()),
@@ -104,15 +138,16 @@ impl Value {
     pub fn is_tracked(&self) -> bool {
         match &self.0 {
             Kind::Tensor(tensor, _) => tensor.is_tracked(),
-            Kind::Host(_) | Kind::Absent => false,
+            Kind::Maps(maps) => maps.1.is_tracked(),
+            Kind::Host(_) | Kind::Text(_) | Kind::Absent => false,
             Kind::Sequence(values) => values.iter().any(Self::is_tracked),
         }
     }
 
-    /// The tensor on the device.
+    /// The tensor on the device, or the table of maps.
     ///
     /// # Errors
-    /// If it is no tensor, or the device lacks the dtype or memory.
+    /// If it is no tensor of numbers, or the device lacks the dtype or memory.
     pub fn tensor(&self, device: &Device) -> Result<Tensor> {
         match &self.0 {
             Kind::Tensor(tensor, _) => Ok(tensor.clone()),
@@ -123,6 +158,7 @@ impl Value {
                 let tensor = Tensor::from_host(host.literal.host().clone(), device)?;
                 Ok(host.tensor.get_or_init(|| tensor).clone())
             }
+            Kind::Maps(maps) => maps.1.tensor(device),
             _ => Err(self.no_tensor()),
         }
     }
@@ -135,6 +171,7 @@ impl Value {
         match &self.0 {
             Kind::Tensor(tensor, _) => tensor.to_host(),
             Kind::Host(host) => Ok(host.literal.host().clone()),
+            Kind::Maps(maps) => maps.1.host(),
             _ => Err(self.no_tensor()),
         }
     }
@@ -144,6 +181,8 @@ impl Value {
         match &self.0 {
             Kind::Tensor(tensor, element) => Literal::new(*element, tensor.to_host()?),
             Kind::Host(host) => Ok(host.literal.clone()),
+            Kind::Text(literal) => Ok(literal.clone()),
+            Kind::Maps(maps) => maps.1.literal(),
             _ => Err(self.no_tensor()),
         }
     }
@@ -189,6 +228,13 @@ impl Value {
     pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
             Kind::Sequence(values) => values.iter().map(Self::bytes).fold(0, usize::saturating_add),
+            Kind::Maps(maps) => maps.1.bytes(),
+            Kind::Text(literal) => {
+                let texts = literal.texts().unwrap_or_default().iter();
+                texts
+                    .map(|text| text.len() + HANDLE_OF_TEXT)
+                    .fold(0, usize::saturating_add)
+            }
             _ => match (self.shape(), self.dtype()) {
                 (Some(shape), Some(dtype)) => shape.numel().saturating_mul(dtype.size()),
                 _ => 0,
@@ -197,12 +243,12 @@ impl Value {
     }
 
     fn no_tensor(&self) -> Error {
-        let what = if self.is_absent() {
-            "an empty optional"
-        } else {
-            "a sequence"
+        let what = match self.0 {
+            Kind::Absent => "an empty optional",
+            Kind::Text(_) => "text",
+            _ => "a sequence",
         };
-        Error::invalid(format!("{what} stands where a tensor is needed"))
+        Error::invalid(format!("{what} stands where a tensor of numbers is needed"))
     }
 }
 
@@ -212,6 +258,8 @@ impl std::fmt::Debug for Value {
             Kind::Tensor(tensor, _) => write!(f, "{tensor:?}"),
             Kind::Host(host) => write!(f, "{:?}", host.literal.host()),
             Kind::Sequence(values) => f.debug_list().entries(values.iter()).finish(),
+            Kind::Text(literal) => write!(f, "{:?}", literal.texts().unwrap_or_default()),
+            Kind::Maps(maps) => write!(f, "maps of {:?}", maps.1),
             Kind::Absent => f.write_str("absent"),
         }
     }

@@ -31,6 +31,12 @@ pub fn close(found: &Value, wanted: &Value, rtol: f64, atol: f64) -> Result<()> 
             wanted.shape()
         )));
     }
+    if let (Some(found), Some(wanted)) = (found.texts(), wanted.texts()) {
+        return match found == wanted {
+            true => Ok(()),
+            false => Err(Error::invalid(format!("{found:?}, not {wanted:?}"))),
+        };
+    }
     let (found, wanted) = (found.host()?.to_f64_vec(), wanted.host()?.to_f64_vec());
     let near = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= atol + rtol * b.abs();
     let far = |i: &usize| !near(found[*i], wanted[*i]);

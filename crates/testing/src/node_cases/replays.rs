@@ -45,7 +45,7 @@ fn compare(archive: &Archive, case: &Case, device: &Device, on_device: bool) -> 
     let mut ready = false;
     for (inputs, _) in &case.sets {
         let place = |value: Value| match value.shape() {
-            Some(_) if on_device => value.tensor(device).map(Value::from),
+            Some(_) if on_device && value.texts().is_none() => value.tensor(device).map(Value::from),
             _ => Ok(value),
         };
         let given = inputs.iter().map(|item| place(archive.value(item)?));
@@ -80,6 +80,10 @@ fn turned(value: &Value) -> Result<Value> {
         return Ok(value.clone());
     }
     let literal = value.literal()?;
+    if let Some(texts) = literal.texts() {
+        let texts = texts.iter().rev().cloned().collect();
+        return Ok(Literal::text(*literal.host().shape(), texts)?.into());
+    }
     let nowhere = Device::<polygrad_reference::Reference>::default().into_any();
     let x = Tensor::from_host(literal.host().clone(), &nowhere)?;
     let turned = x.reshape([x.numel()])?.flip([0])?.reshape(x.shape())?;
@@ -97,6 +101,12 @@ fn same(a: &Value, b: &Value) -> std::result::Result<(), String> {
     }
     if a.shape().is_none() {
         return Ok(());
+    }
+    if a.texts().is_some() {
+        return match a.texts() == b.texts() {
+            true => Ok(()),
+            false => Err(format!("{a:?} became {b:?}")),
+        };
     }
     let host = |value: &Value| value.host().map_err(|e| e.to_string());
     match host(a)?.bytes() == host(b)?.bytes() {

@@ -5,7 +5,7 @@ use polygrad_tensor::{Tensor, inference};
 use smallvec::smallvec;
 
 use super::row::{Row, rows, wrap};
-use super::whole;
+use super::{text, whole};
 use crate::graph::minifloat::{self, Rounding};
 use crate::graph::{ElementType, Literal, malformed};
 use crate::import::call::{Call, Results, one};
@@ -24,6 +24,9 @@ rows! {
 }
 
 fn cast(c: &Call<'_>, to: ElementType) -> Results {
+    if let Some(texts) = c.need(0)?.texts() {
+        return text::cast(c, texts, to);
+    }
     let dtype = to.dtype()?;
     if to.is_small_float() {
         let values = c.floats(0)?;

@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
 use super::row::{Row, rows};
-use crate::graph::{Attribute, ElementType, malformed};
+use crate::graph::{Attribute, ElementType, Literal, malformed};
 use crate::import::call::{Call, Results, one, sizes};
 use crate::import::host::SMALL;
 use crate::import::value::Value;
@@ -44,6 +44,11 @@ fn constant(c: &Call<'_>) -> Results {
         Attribute::Float(v) => HostTensor::scalar(*v).into(),
         Attribute::Int(v) => HostTensor::scalar(*v).into(),
         Attribute::Floats(v) => HostTensor::new(list(v.len())?, v.clone())?.into(),
+        Attribute::String(v) => Literal::text(Shape::SCALAR, vec![v.as_str().into()])?.into(),
+        Attribute::Strings(v) => {
+            let texts = v.iter().map(|text| text.as_str().into()).collect();
+            Literal::text(list(v.len())?, texts)?.into()
+        }
         Attribute::Ints(v) => HostTensor::new(list(v.len())?, v.clone())?.into(),
         other => {
             return Err(Error::dtype(format!(

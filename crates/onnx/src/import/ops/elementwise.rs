@@ -4,6 +4,7 @@ use polygrad_core::{BinaryOp, CompareOp, DType, Error, Result, UnaryOp};
 use polygrad_tensor::{RoundingMode, Tensor};
 
 use super::row::{Row, rows};
+use super::text;
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, one};
 
@@ -51,12 +52,15 @@ rows! {
     Row::new("BitwiseXor", 18, |c| binary(c, BinaryOp::Xor)).like(0);
     Row::new("BitwiseNot", 18, bitwise_not).like(0);
     Row::new("BitShift", 11, bit_shift).like(0);
-    Row::new("Equal", 7, |c| compare(c, CompareOp::Eq));
+    Row::new("Equal", 7, |c| match (c.need(0)?.texts(), c.need(1)?.texts()) {
+        (Some(a), Some(b)) => one(text::equal(c, a, b)?),
+        _ => compare(c, CompareOp::Eq),
+    });
     Row::new("Less", 7, |c| compare(c, CompareOp::Lt));
     Row::new("LessOrEqual", 12, |c| compare(c, CompareOp::Le));
     Row::new("Greater", 7, |c| compare(c, CompareOp::Gt));
     Row::new("GreaterOrEqual", 12, |c| compare(c, CompareOp::Ge));
-    Row::new("Where", 9, choose).like(1);
+    Row::new("Where", 9, choose).moves(1..3);
     Row::new("Clip", 6, clip).like(0);
 }
 

@@ -8,17 +8,17 @@ use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one};
 
 rows! {
-    Row::new("Gather", 1, gather).like(0);
+    Row::new("Gather", 1, gather).moves(0..1);
     Row::new("GatherElements", 11, |c| {
         let x = c.x(0)?;
         let axis = c.axis("axis", 0, x.rank())?;
         let index = from_front(&c.x(1)?, x.shape()[axis])?;
         c.reserve(&index.shape(), x.dtype())?;
         one(x.gather(axis as isize, &index)?)
-    }).like(0);
-    Row::new("GatherND", 11, gather_nd).like(0);
+    }).moves(0..1);
+    Row::new("GatherND", 11, gather_nd).moves(0..1);
     Row::new("ReverseSequence", 10, reverse_sequence).like(0);
-    Row::new("Compress", 9, compress).like(0);
+    Row::new("Compress", 9, compress).moves(0..1);
 }
 
 /// Indices counted from the front, as i64.

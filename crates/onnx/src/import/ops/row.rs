@@ -1,8 +1,10 @@
 //! One op of the table, and how it is called.
 
-use polygrad_core::{DType, Error, Result};
+use std::sync::Arc;
 
-use crate::graph::ElementType;
+use polygrad_core::{DType, Error, HostTensor, Result};
+
+use crate::graph::{ElementType, Literal};
 use crate::import::call::{Call, Made, Results};
 use crate::import::value::Value;
 
@@ -25,6 +27,8 @@ pub(crate) struct Row {
     /// For an op that is computed in f32 if operands are narrower floats, and rounded once: for each result, the
     /// operand whose dtype it gets. Further results use the last entry.
     pub(crate) wide: &'static [usize],
+    /// For an op that only moves elements: the operands whose elements it moves, which may be text.
+    pub(crate) moves: std::ops::Range<usize>,
 }
 
 impl Row {
@@ -38,12 +42,20 @@ impl Row {
             random: false,
             of_shape: false,
             wide: &[],
+            moves: 0..0,
         }
     }
 
     /// Results have the element type of operand `i`.
     pub(super) const fn like(mut self, i: usize) -> Self {
         self.like = Some(i);
+        self
+    }
+
+    /// [`Row::like`] the first of these operands, whose elements the op only moves.
+    pub(super) const fn moves(mut self, operands: std::ops::Range<usize>) -> Self {
+        self.like = Some(operands.start);
+        self.moves = operands;
         self
     }
 
@@ -96,11 +108,53 @@ pub(crate) fn apply(row: &Row, call: &Call<'_>) -> Results {
             call.limits.check_bytes(others)?;
         }
     }
+    if !row.moves.is_empty() && call.inputs.iter().flatten().any(|value| value.texts().is_some()) {
+        return moved_texts(row, call);
+    }
     let narrow = |value: &Value| matches!(value.dtype(), Some(DType::F16 | DType::BF16));
     if !row.wide.is_empty() && call.inputs.iter().flatten().any(narrow) {
         return settle(row, call, in_f32(row, call)?);
     }
     settle(row, call, (row.kernel)(call)?)
+}
+
+/// Calls an op that moves elements with the places of texts among all operands' texts, and returns the texts at the
+/// places that it gives.
+fn moved_texts(row: &Row, call: &Call<'_>) -> Results {
+    let mut all: Vec<Arc<str>> = Vec::new();
+    let mut place = |(i, value): (usize, &Option<Value>)| -> Result<Option<Value>> {
+        match (value, row.moves.contains(&i)) {
+            (Some(value), true) => {
+                let Some(texts) = value.texts() else {
+                    return Err(Error::dtype(format!("operand {i} is numbers, and another is text")));
+                };
+                let start = all.len() as i64;
+                all.extend(texts.iter().cloned());
+                let places: Vec<i64> = (start..all.len() as i64).collect();
+                Ok(Some(HostTensor::new(call.shape(i)?, places)?.into()))
+            }
+            _ => Ok(value.clone()),
+        }
+    };
+    let inputs = call
+        .inputs
+        .iter()
+        .enumerate()
+        .map(&mut place)
+        .collect::<Result<Vec<_>>>()?;
+    let results = (row.kernel)(&Call {
+        inputs: &inputs,
+        ..*call
+    })?;
+    let text = |value: Value| {
+        let host = value.host()?;
+        let places = host.as_slice::<i64>()?.iter();
+        let found = places.map(|&place| all.get(place as usize).cloned());
+        let found: Option<Vec<_>> = found.collect();
+        let found = found.ok_or_else(|| Error::invalid("an element of no operand"))?;
+        Ok(Literal::text(*host.shape(), found)?.into())
+    };
+    results.into_iter().map(text).collect()
 }
 
 /// Calls an op with operands converted from narrower floats to f32, and rounds the results.

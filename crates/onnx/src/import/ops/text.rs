@@ -1,16 +1,62 @@
-//! Counts of n-grams.
+//! Text: comparisons, conversions, and counts of n-grams.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use polygrad_core::{DType, Error, HostTensor, Shape};
+use polygrad_core::{DType, Error, HostTensor, Result, Shape, printable};
+use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
 use super::row::{Row, rows};
-use crate::graph::malformed;
+use crate::graph::{ElementType, malformed};
 use crate::import::call::{Call, Results, sizes};
+use crate::import::value::Value;
 
 rows! {
     Row::new("TfIdfVectorizer", 9, vectorize);
+}
+
+/// Whether texts that are broadcast are equal.
+pub(super) fn equal(c: &Call<'_>, a: &[Arc<str>], b: &[Arc<str>]) -> Result<Tensor> {
+    // Equal texts have equal numbers.
+    let mut numbers: HashMap<Arc<str>, i64> = HashMap::new();
+    let mut numbered = |i: usize, texts: &[Arc<str>]| -> Result<Tensor> {
+        let mut all = c.list(texts.len())?;
+        for text in texts {
+            let next = numbers.len() as i64;
+            all.push(*numbers.entry(text.clone()).or_insert(next));
+        }
+        c.make(all, &c.shape(i)?)
+    };
+    let (a, b) = (numbered(0, a)?, numbered(1, b)?);
+    c.reserve(&a.shape().broadcast(&b.shape())?, DType::Bool)?;
+    a.eq(&b)
+}
+
+/// Text as numbers.
+pub(super) fn cast(c: &Call<'_>, texts: &[Arc<str>], to: ElementType) -> Results {
+    if to == ElementType::String {
+        return Ok(smallvec![c.need(0)?.clone()]);
+    }
+    let no_number = |text: &str| Error::invalid(format!("{} is no {to}", printable(text)));
+    let (shape, dtype) = (c.shape(0)?, to.dtype()?);
+    if let Some((low, high)) = to.range() {
+        let number = |text: &Arc<str>| {
+            let number = text.trim().parse::<i64>().ok();
+            let number = number.filter(|number| (low..=high).contains(number));
+            number.ok_or_else(|| no_number(text))
+        };
+        let numbers = texts.iter().map(number).collect::<Result<Vec<_>>>()?;
+        let made = c.make_as(numbers, &shape, dtype)?;
+        return Ok(smallvec![Value::from(made).with_element(to)]);
+    }
+    if !dtype.is_float() || to.is_small_float() {
+        return Err(Error::unsupported(format!("Cast of text to {to}")));
+    }
+    // Rust reads inf and nan in any case, as ONNX has them.
+    let number = |text: &Arc<str>| text.trim().parse::<f64>().map_err(|_| no_number(text));
+    let numbers = texts.iter().map(number).collect::<Result<Vec<_>>>()?;
+    Ok(smallvec![c.make_as(numbers, &shape, dtype)?.into()])
 }
 
 fn vectorize(c: &Call<'_>) -> Results {

@@ -1,5 +1,7 @@
 //! Invalid nodes of classical models.
 
+use polygrad_onnx::graph::ValueType;
+
 use super::*;
 
 #[test]
@@ -124,8 +126,8 @@ fn classical_nodes_that_are_wrong() {
             (
                 "LinearClassifier",
                 x(),
-                with(linear(), texts("classlabels_strings", &["a", "b"])),
-                "the labels of the classes are text",
+                with(linear(), texts("classlabels_strings", &["a", "b", "c"])),
+                "3 labels for 2 scores",
             ),
             (
                 "LinearClassifier",
@@ -136,8 +138,14 @@ fn classical_nodes_that_are_wrong() {
             (
                 "LabelEncoder",
                 x(),
-                vec![floats("keys_floats", &[1.0]), texts("values_strings", &["a"])],
-                "is text",
+                vec![texts("keys_strings", &["a"]), ints("values_int64s", &[1])],
+                "keys are string, and operand 0 is float",
+            ),
+            (
+                "LabelEncoder",
+                vec![words(&["a"], &[1])],
+                vec![ints("keys_int64s", &[0]), ints("values_int64s", &[1])],
+                "keys are int64, and operand 0 is string",
             ),
             (
                 "LabelEncoder",
@@ -149,13 +157,34 @@ fn classical_nodes_that_are_wrong() {
                 "OneHotEncoder",
                 x(),
                 vec![texts("cats_strings", &["a"])],
-                "the list of categories is text",
+                "the categories are text, and operand 0 is not",
+            ),
+            (
+                "OneHotEncoder",
+                vec![words(&["a", "b"], &[2])],
+                vec![texts("cats_strings", &["a"]), int("zeros", 0)],
+                "b is none of the categories",
+            ),
+            ("OneHotEncoder", x(), vec![], "the categories are missing"),
+            ("ZipMap", x(), vec![ints("classlabels_int64s", &[3])], "for 1 classes"),
+            ("ZipMap", x(), vec![], "the classes are neither integers nor text"),
+            (
+                "Normalizer",
+                vec![words(&["a"], &[1, 1])],
+                vec![],
+                "text stands where a tensor of numbers is needed",
+            ),
+            (
+                "ArrayFeatureExtractor",
+                vec![words(&["a"], &[1, 1]), words(&["a"], &[1])],
+                vec![],
+                "text stands where a tensor of numbers is needed",
             ),
             (
                 "OneHotEncoder",
                 x(),
                 vec![ints("cats_int64s", &[2]), int("zeros", 0)],
-                "1 is none of the categories [2]",
+                "1 is none of the categories",
             ),
             (
                 "ArrayFeatureExtractor",
@@ -202,4 +231,34 @@ fn classical_nodes_that_are_wrong() {
             ),
         ],
     );
+}
+
+#[test]
+fn maps_are_a_table_and_its_keys() -> Result<()> {
+    let x = [host(vec![0.25f32, 0.75, 1.0, 0.0], &[2, 2])];
+    let made = run(ML, "ZipMap", &x, &vec![ints("classlabels_int64s", &[7, 3])], 1)?;
+    assert_eq!(made[0].keys().unwrap().host().to_vec::<i64>()?, [7, 3]);
+    assert_eq!(made[0].host()?.to_vec::<f32>()?, [0.25, 0.75, 1.0, 0.0]);
+    assert!(made[0].shape().is_none() && made[0].as_sequence().is_none());
+    let made = run(ML, "ZipMap", &x, &vec![texts("classlabels_strings", &["no", "yes"])], 1)?;
+    let keys = made[0].keys().unwrap().texts().unwrap();
+    assert!(keys.iter().map(|key| &**key).eq(["no", "yes"]), "{keys:?}");
+    // The file's type, a sequence of maps, is kept.
+    let mut graph = graph(ML, "ZipMap", &x, &vec![ints("classlabels_int64s", &[7, 3])], 1);
+    let map = ValueType::Map(
+        ElementType::I64,
+        Some(Box::new(ValueType::tensor(ElementType::F32, vec![]))),
+    );
+    let ty = ValueType::Sequence(Some(Box::new(map)));
+    graph.body.values[1].ty = Some(ty.clone());
+    let again = Graph::from_bytes(graph.to_bytes()?)?;
+    assert_eq!(again.body.value(again.body.outputs[0]).ty, Some(ty));
+    // A replay would lose the keys.
+    let model = OnnxModel::from_graph(&again, &Device::<Cpu>::default().into_any(), Options::default())?;
+    for _ in 0..5 {
+        let given: Vec<Value> = x.iter().flatten().cloned().collect();
+        let outputs = model.run_ordered(given.into_iter())?;
+        assert!(outputs.iter().all(|(_, value)| value.keys().is_some()));
+    }
+    Ok(())
 }

@@ -7,6 +7,8 @@ mod quantized;
 mod rounding;
 mod rows;
 
+use std::sync::Arc;
+
 use polygrad_core::{DType, HostTensor};
 use polygrad_cpu::Cpu;
 use polygrad_onnx::graph::{Attribute, Body, ElementType, Graph, Initializer, Literal, Node, ValueId};
@@ -73,6 +75,11 @@ fn host<T: Element>(values: Vec<T>, dims: &[usize]) -> Option<Value> {
 
 fn ones<T: Element>(one: T, dims: &[usize]) -> Option<Value> {
     host(vec![one; dims.iter().product()], dims)
+}
+
+fn words(texts: &[&str], dims: &[usize]) -> Option<Value> {
+    let texts = texts.iter().map(|&text| Arc::from(text)).collect();
+    Some(Literal::text(Shape::new(dims).unwrap(), texts).unwrap().into())
 }
 
 fn scalar(value: f32) -> Option<Value> {
@@ -151,10 +158,10 @@ fn stump(extra: Attributes) -> Attributes {
 
 /// A file that cannot be run gives an error, before it is run, that says how to get one that can.
 #[test]
-fn maps_and_layouts_of_one_cpu_have_a_way_out() {
+fn maps_as_inputs_and_layouts_of_one_cpu_have_a_way_out() {
     let device = Device::<Cpu>::default().into_any();
     for (domain, op, says) in [
-        (ML, "ZipMap", "options={'zipmap': False}"),
+        (ML, "DictVectorizer", "for a tensor of features"),
         ("com.microsoft.nchwc", "Conv", "ORT_ENABLE_EXTENDED"),
     ] {
         let graph = graph(domain, op, &[ones(1f32, &[1])], &vec![], 1);

@@ -78,7 +78,9 @@ fn tensors_that_lie() {
     refused(&with(tensor(&[1 << 30, 1 << 29], 1, &[0; 4])), "does not fit");
     refused(&with(tensor(&[1; 9], 1, &[0; 4])), "rank 9");
     refused(&with(tensor(&[1], 99, &[0])), "no element type");
-    refused(&with(tensor(&[1], 8, &[0])), "string");
+    refused(&with(tensor(&[1], 8, &[0])), "0 values do not fill");
+    let text = [number(1, 1), number(2, 8), bytes(6, &[0xff]), bytes(8, b"w")].concat();
+    refused(&with(text), "not UTF-8");
     refused(&with(tensor(&[1], 14, &[0; 8])), "complex64");
     refused(&with(tensor(&[1], 9, &[7])), "bool");
     // Elements in the field for another type.

@@ -6,6 +6,7 @@ pub(in crate::import::ops) const ATTRIBUTES: &[(&str, &str)] = &[
         "do_rotary mask_filter_value num_heads! past_present_share_buffer qkv_hidden_sizes \
          rotary_embedding_dim scale unidirectional",
     ),
+    ("CDist", "metric"),
     ("DequantizeLinear QuantizeLinear", "axis"),
     (
         "DynamicQuantizeLSTM",

@@ -31,6 +31,7 @@ rows! {
         one(function.apply(&value.tensor(c.device)?)?)
     }).wide();
     ms("FusedConv", |c| one(conv(c)?));
+    ms("CDist", |c| one(distances(c)?));
 }
 
 /// Operand 0, plus operand 1 if it is given.
@@ -42,6 +43,28 @@ fn shifted(c: &Call<'_>) -> Result<Tensor> {
             fits(c, &[&x, &bias])?;
             x + bias
         }
+    }
+}
+
+/// Distances of rows `[M, K]` to rows `[N, K]`: `[M, N]`. From products, as ONNX Runtime finds them, since the
+/// differences would take K times the memory.
+fn distances(c: &Call<'_>) -> Result<Tensor> {
+    let (a, b) = (c.x(0)?, c.x(1)?);
+    if a.rank() != 2 || b.rank() != 2 || a.shape()[1] != b.shape()[1] {
+        return Err(Error::shape(format!(
+            "rows {} and {}, not [M, K] and [N, K]",
+            a.shape(),
+            b.shape()
+        )));
+    }
+    c.reserve(&[a.shape()[0], b.shape()[0]], a.dtype())?;
+    let squares = |x: &Tensor| x.square()?.sum_keepdim([1]);
+    let squared = ((squares(&a)? + squares(&b)?.transpose(0, 1)?)? - (a.linear(&b, None)? * 2.0)?)?;
+    let squared = squared.clamp(Some(0.0), None)?;
+    match c.text("metric", "sqeuclidean")? {
+        "sqeuclidean" => Ok(squared),
+        "euclidean" => squared.sqrt(),
+        other => Err(Error::unsupported(format!("the metric {other:?} of CDist"))),
     }
 }
 

@@ -43,6 +43,7 @@ pub(in crate::import::ops) const ATTRIBUTES: &[(&str, &str)] = &[
          nodes_hitrates nodes_hitrates_as_tensor@3 nodes_missing_value_tracks_true nodes_modes nodes_nodeids \
          nodes_treeids nodes_truenodeids nodes_values nodes_values_as_tensor@3 post_transform",
     ),
+    ("ZipMap", "classlabels_int64s classlabels_strings"),
     (
         "TreeEnsembleRegressor",
         "aggregate_function base_values base_values_as_tensor@3 n_targets nodes_falsenodeids nodes_featureids \

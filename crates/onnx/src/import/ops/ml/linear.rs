@@ -4,7 +4,7 @@ use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
 
 use super::ml;
-use super::scores::{Transform, classified, labels};
+use super::scores::{Labels, Transform, classified};
 use crate::graph::malformed;
 use crate::import::call::{Call, Results, one};
 use crate::import::ops::row::rows;
@@ -51,7 +51,7 @@ fn regressor(c: &Call<'_>) -> Results {
 
 fn classifier(c: &Call<'_>) -> Results {
     let x = rows_of(c)?;
-    let labels = labels(c, "classlabels_ints")?;
+    let labels = Labels::read(c, "classlabels_ints")?;
     let targets = match c.float_list("intercepts")? {
         Some(list) => list.len(),
         None => labels.len(),
@@ -71,11 +71,11 @@ fn classifier(c: &Call<'_>) -> Results {
                 _ => scores,
             };
             let done = Tensor::cat(&[&(1.0 - &yes)?, &yes], 1)?;
-            classified(c, labels, &classes, done)
+            classified(c, &labels, &classes, done)
         }
         (targets, count) if targets == count => {
             let classes = scores.argmax(-1)?;
-            classified(c, labels, &classes, transform.apply(&scores)?)
+            classified(c, &labels, &classes, transform.apply(&scores)?)
         }
         (targets, count) => Err(malformed(format!("{count} labels for {targets} scores"))),
     }

@@ -1,4 +1,4 @@
-//! Ops of `ai.onnx.ml`, written by scikit-learn's converter. Text and maps are not supported.
+//! Ops of `ai.onnx.ml`, written by scikit-learn's converter.
 
 mod attributes;
 mod encode;

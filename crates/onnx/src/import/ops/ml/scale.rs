@@ -17,7 +17,7 @@ rows! {
     });
     ml("Imputer", 1, imputer);
     ml("FeatureVectorizer", 1, vectorizer);
-    ml("ArrayFeatureExtractor", 1, extractor);
+    ml("ArrayFeatureExtractor", 1, extractor).moves(0..1);
 }
 
 /// A list attribute with a number for each feature of `x`, or a single number.

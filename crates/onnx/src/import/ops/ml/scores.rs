@@ -1,11 +1,14 @@
 //! Labels of classes, and transforms of scores.
 
-use polygrad_core::{Activation, Error, Result};
+use std::sync::Arc;
+
+use polygrad_core::{Activation, Result};
 use polygrad_tensor::Tensor;
 use smallvec::smallvec;
 
-use crate::graph::malformed;
+use crate::graph::{Literal, malformed};
 use crate::import::call::{Call, Results};
+use crate::import::value::Value;
 
 /// The attribute `post_transform`.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -75,25 +78,43 @@ fn probit(x: &Tensor) -> Result<Tensor> {
     (inner.sqrt()? * x.sign()?)? * std::f64::consts::SQRT_2
 }
 
-/// The labels of classes, which must be integers. Labels that are text are an error if the output is used.
-pub(super) fn labels(c: &Call<'_>, name: &str) -> Result<Vec<i64>> {
-    if let Some(texts) = c.texts("classlabels_strings")?.filter(|texts| !texts.is_empty()) {
-        if c.wants(0) {
-            return Err(
-                Error::unsupported("the labels of the classes are text, which is not held here")
-                    .with_hint("fit the model on labels that are integers, and keep their names beside it"),
-            );
+/// The labels of the classes.
+pub(super) enum Labels<'c> {
+    Ints(&'c [i64]),
+    Texts(&'c [String]),
+}
+
+impl<'c> Labels<'c> {
+    /// From the attributes of a node, of which `ints` has labels that are integers.
+    pub(super) fn read(c: &'c Call<'_>, ints: &str) -> Result<Self> {
+        if let Some(texts) = c.texts("classlabels_strings")?.filter(|texts| !texts.is_empty()) {
+            return Ok(Self::Texts(texts));
         }
-        return Ok((0..texts.len() as i64).collect());
+        let list = c.int_list(ints)?.filter(|list| !list.is_empty());
+        list.map(Self::Ints)
+            .ok_or_else(|| malformed("the labels of the classes are missing"))
     }
-    let list = c.int_list(name)?.filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| malformed("the labels of the classes are missing"))?;
-    Ok(list.to_vec())
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Ints(list) => list.len(),
+            Self::Texts(list) => list.len(),
+        }
+    }
 }
 
 /// Maps class numbers to labels, and returns the scores with them.
-pub(super) fn classified(c: &Call<'_>, labels: Vec<i64>, classes: &Tensor, scores: Tensor) -> Results {
-    let count = labels.len();
-    let labels = c.make(labels, &[count])?.index_select(0, classes)?;
-    Ok(smallvec![labels.into(), scores.into()])
+pub(super) fn classified(c: &Call<'_>, labels: &Labels<'_>, classes: &Tensor, scores: Tensor) -> Results {
+    let found: Value = match labels {
+        Labels::Ints(list) => c.make(list.to_vec(), &[list.len()])?.index_select(0, classes)?.into(),
+        // Text is on the host, so the classes would be read there.
+        Labels::Texts(_) if !c.wants(0) => classes.clone().into(),
+        Labels::Texts(list) => {
+            let texts: Vec<Arc<str>> = list.iter().map(|text| text.as_str().into()).collect();
+            let host = c.off_device(classes)?;
+            let text = |&class: &i64| texts[class as usize].clone();
+            Literal::text(*host.shape(), host.as_slice::<i64>()?.iter().map(text).collect())?.into()
+        }
+    };
+    Ok(smallvec![found, scores.into()])
 }

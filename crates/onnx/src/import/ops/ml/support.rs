@@ -5,7 +5,7 @@ use polygrad_tensor::Tensor;
 
 use super::linear::rows_of;
 use super::ml;
-use super::scores::{Transform, classified, labels};
+use super::scores::{Labels, Transform, classified};
 use crate::graph::malformed;
 use crate::import::call::{Call, List, Results, one, sizes};
 use crate::import::ops::row::rows;
@@ -72,10 +72,10 @@ fn regressor(c: &Call<'_>) -> Results {
 
 fn classifier(c: &Call<'_>) -> Results {
     let x = rows_of(c)?;
-    let labels = labels(c, "classlabels_ints")?;
+    let labels = Labels::read(c, "classlabels_ints")?;
     let counts = sizes(c.int_list("vectors_per_class")?.unwrap_or(&[]))?;
     if counts.is_empty() {
-        return linear(c, &x, labels);
+        return linear(c, &x, &labels);
     }
     let classes = counts.len();
     if classes < 2 || labels.len() != classes {
@@ -89,11 +89,11 @@ fn classifier(c: &Call<'_>) -> Results {
         None if classes == 2 => Tensor::cat(&[&pairs.scores.neg()?, &pairs.scores], 1)?,
         None => pairs.scores,
     };
-    classified(c, labels, &winners, Transform::read(c)?.apply(&scores)?)
+    classified(c, &labels, &winners, Transform::read(c)?.apply(&scores)?)
 }
 
 /// One score for each class, each from one list of coefficients.
-fn linear(c: &Call<'_>, x: &Tensor, labels: Vec<i64>) -> Results {
+fn linear(c: &Call<'_>, x: &Tensor, labels: &Labels<'_>) -> Results {
     let classes = labels.len();
     let scores = kernel(c, x, &matrix(c, "coefficients", classes, x.shape()[1])?)?;
     let rho = c

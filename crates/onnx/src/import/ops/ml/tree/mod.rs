@@ -6,7 +6,7 @@ use polygrad_core::{DType, Error, Result};
 use polygrad_tensor::Tensor;
 
 use super::ml;
-use super::scores::{Transform, classified, labels};
+use super::scores::{Labels, Transform, classified};
 use crate::import::call::{Call, Results, one};
 use crate::import::ops::row::rows;
 
@@ -204,7 +204,7 @@ impl Forest {
 
     /// The label of the class with the largest score, and all scores.
     fn classify(&self, c: &Call<'_>) -> Results {
-        let labels = labels(c, "classlabels_int64s")?;
+        let labels = Labels::read(c, "classlabels_int64s")?;
         let (mut classes, mut made) = (Vec::new(), Vec::new());
         let count = self.walk(c, |scores| {
             classes.push(match self.targets {
@@ -215,7 +215,7 @@ impl Forest {
         })?;
         let classes = c.make(classes, &[count])?;
         let scores = c.make_as(made, &[count, self.targets], DType::F32)?;
-        classified(c, labels, &classes, self.transformed(&scores)?)
+        classified(c, &labels, &classes, self.transformed(&scores)?)
     }
 
     /// Adds the base values. Returns the first class with the largest score.
