@@ -59,7 +59,7 @@ pub struct NpzArray<'a> {
     /// Its name in the archive, for which [`fits_archive`] must hold.
     pub name: Cow<'a, str>,
     /// The type of its elements in NumPy's header, such as `<i2`.
-    pub descr: &'static str,
+    pub descr: Cow<'a, str>,
     /// Its shape.
     pub shape: Shape,
     /// Its elements in row-major order, little-endian.
@@ -78,7 +78,7 @@ pub fn save_npz(path: impl AsRef<Path>, arrays: &[NpzArray<'_>]) -> Result<()> {
     replace_file(path, |out| {
         let mut archive = Writer::new(out);
         for array in arrays {
-            let header = npy_header(array.descr, &array.shape);
+            let header = npy_header(&array.descr, &array.shape);
             archive.entry(&format!("{}{ENDING}", array.name), &[&header, &array.bytes])?;
         }
         archive.finish()

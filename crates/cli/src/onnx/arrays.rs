@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use polygrad::backend::{DType, HostTensor, printable};
 use polygrad::formats::{NpzArray, TensorFile, fits_archive, npy_descr, save_npz};
@@ -110,7 +111,23 @@ pub(super) fn save(path: &Path, arrays: &[(String, Literal)]) -> Result<()> {
 /// NumPy's name of the element type, and the bytes. Types that NumPy lacks are written as by `ml_dtypes`:
 /// `.view(ml_dtypes.bfloat16)` restores bf16, and `.view(ml_dtypes.float8_e4m3fn)` and others restore floats of 8 bits.
 /// Narrower numbers become the next wider type of NumPy.
-fn stored(literal: &Literal) -> (&'static str, Cow<'_, [u8]>) {
+fn stored(literal: &Literal) -> (Cow<'static, str>, Cow<'_, [u8]>) {
+    if let Some(texts) = literal.texts() {
+        // Each text takes as many characters of four bytes as the longest.
+        let most = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(1);
+        let padded = |text: &'_ Arc<str>| {
+            let codes = text.chars().map(u32::from).collect::<Vec<_>>();
+            let zeros = most - codes.len();
+            codes.into_iter().chain(std::iter::repeat_n(0, zeros))
+        };
+        let bytes: Vec<u8> = texts.iter().flat_map(padded).flat_map(u32::to_le_bytes).collect();
+        return (format!("<U{most}").into(), bytes.into());
+    }
+    let (descr, bytes) = numbers(literal);
+    (descr.into(), bytes)
+}
+
+fn numbers(literal: &Literal) -> (&'static str, Cow<'_, [u8]>) {
     let element = literal.element();
     let wire = || Cow::from(literal.to_wire().to_vec());
     let as_u8 = || Cow::from(literal.host().cast(DType::U8).bytes().to_vec());

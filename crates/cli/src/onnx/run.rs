@@ -45,6 +45,9 @@ pub(crate) fn command(args: &Run) -> Result<Outcome> {
     }
     let inputs = inputs(args, &model, options.max_memory_bytes)?;
     let outputs = no_grad(|| forward(&model, &inputs))?;
+    if let Some(path) = &args.output {
+        arrays::check_names(path, outputs.iter().map(|(name, _)| name.as_str()))?;
+    }
     for (name, literal) in &outputs {
         say(&printable(&summary(name, literal)));
     }
@@ -100,10 +103,23 @@ fn inputs(args: &Run, model: &OnnxModel, most: usize) -> Result<Vec<(String, Val
 
 fn forward(model: &OnnxModel, inputs: &[(String, Value)]) -> Result<Vec<(String, Literal)>> {
     let outputs = model.run(inputs.iter().cloned()).map_err(about_run)?;
-    let outputs = outputs
+    let mut all = Vec::with_capacity(outputs.len());
+    outputs
         .iter()
-        .map(|(name, value)| Ok((name.to_owned(), value.literal()?)));
-    outputs.collect()
+        .try_for_each(|(name, value)| arrays_of(name, value, &mut all))?;
+    Ok(all)
+}
+
+/// Adds an output. Elements of a sequence are arrays with their number behind the name, and maps are a table and its
+/// `keys`.
+fn arrays_of(name: &str, value: &Value, all: &mut Vec<(String, Literal)>) -> Result<()> {
+    if let Some(values) = value.as_sequence() {
+        let mut values = values.iter().enumerate();
+        return values.try_for_each(|(i, value)| arrays_of(&format!("{name}.{i}"), value, all));
+    }
+    all.push((name.to_owned(), value.literal()?));
+    all.extend(value.keys().map(|keys| (format!("{name}.keys"), keys.clone())));
+    Ok(())
 }
 
 /// A hint if the model fails on its inputs.
@@ -117,6 +133,11 @@ fn about_run(error: polygrad::Error) -> Failure {
 
 fn summary(name: &str, literal: &Literal) -> String {
     let host = literal.host();
+    if let Some(texts) = literal.texts() {
+        let first: Vec<&str> = texts.iter().take(4).map(|text| &**text).collect();
+        let more = if texts.len() > first.len() { ", …" } else { "" };
+        return format!("{name}: string{}  {}{more}", host.shape(), first.join(", "));
+    }
     let line = match literal.element() {
         element if element.is_widened() => format!("{name}: {element}{}", host.shape()),
         _ => format!("{name}: {}{}", host.dtype(), host.shape()),
