@@ -19,7 +19,7 @@ enum Kind {
     /// On the host, and once requested there, also on the device.
     Host(Arc<OnHost>),
     /// Text, which is always on the host.
-    Text(Literal),
+    Text(Arc<Literal>),
     /// Maps of the same keys, one for each row of the table of their values.
     Maps(Arc<(Literal, Value)>),
     Sequence(Arc<Vec<Value>>),
@@ -41,7 +41,7 @@ impl From<Tensor> for Value {
 impl From<Literal> for Value {
     fn from(literal: Literal) -> Self {
         if literal.texts().is_some() {
-            return Self(Kind::Text(literal));
+            return Self(Kind::Text(Arc::new(literal)));
         }
         Self(Kind::Host(Arc::new(OnHost {
             literal,
@@ -181,7 +181,7 @@ impl Value {
         match &self.0 {
             Kind::Tensor(tensor, element) => Literal::new(*element, tensor.to_host()?),
             Kind::Host(host) => Ok(host.literal.clone()),
-            Kind::Text(literal) => Ok(literal.clone()),
+            Kind::Text(literal) => Ok(Literal::clone(literal)),
             Kind::Maps(maps) => maps.1.literal(),
             _ => Err(self.no_tensor()),
         }
