@@ -319,6 +319,63 @@ fn inputs_are_read_as_far_as_they_say() {
 }
 
 #[test]
+fn texts_maps_and_sequences_become_arrays() {
+    let scene = Scene::new();
+    let mut body = Body {
+        name: "g".into(),
+        ..Body::default()
+    };
+    let ty = ValueType::tensor(ElementType::F32, vec![Dim::Named("n".into()), Dim::Fixed(2)]);
+    let x = body.add_value("x", Some(ty));
+    let [label, scores, maps, parts] = ["label", "scores", "maps", "parts"].map(|name| body.add_value(name, None));
+    let mut call = |op: &str, domain: &str, input, outputs: &[_], attributes| {
+        body.nodes.push(Node {
+            op_type: op.into(),
+            domain: domain.into(),
+            inputs: vec![Some(input)],
+            outputs: outputs.iter().copied().map(Some).collect(),
+            attributes,
+            ..Node::default()
+        });
+    };
+    let labels = Attribute::Strings(vec!["größer".into(), "no".into()]);
+    let labels = ("classlabels_strings".to_owned(), labels);
+    let coefficients = ("coefficients".to_owned(), Attribute::Floats(vec![1.0, 0.0, 0.0, 1.0]));
+    let given = vec![labels.clone(), coefficients];
+    call("LinearClassifier", "ai.onnx.ml", x, &[label, scores], given);
+    call("ZipMap", "ai.onnx.ml", scores, &[maps], vec![labels]);
+    call("SplitToSequence", "", x, &[parts], Vec::new());
+    body.inputs = vec![x];
+    body.outputs = vec![label, maps, parts];
+    let graph = Graph {
+        opsets: [(String::new(), 18), ("ai.onnx.ml".into(), 3)].into(),
+        body,
+        ..Graph::default()
+    };
+    graph.save(scene.path("m.onnx")).unwrap();
+    scene.write("x.npy", &npy("(2, 2)", &[2.0, 1.0, 0.0, 3.0]));
+    let out = scene.ok("run m.onnx --input x=x.npy --output y.npz");
+    for (name, says) in [
+        ("label", "string[2]  größer, no"),
+        ("maps", "f32[2, 2]"),
+        ("maps.keys", "string[2]  größer, no"),
+        ("parts.0", "f32[1, 2]  1.000000 to 2.000000"),
+        ("parts.1", "f32[1, 2]  0.000000 to 3.000000"),
+    ] {
+        assert!(line(&out, name).contains(says), "{out}");
+    }
+    let file = scene.read("y.npz");
+    let has = |wanted: &[u8]| file.windows(wanted.len()).any(|found| found == wanted);
+    let wide = |text: &str| {
+        text.chars()
+            .flat_map(|c| u32::from(c).to_le_bytes())
+            .collect::<Vec<_>>()
+    };
+    assert!(has(b"maps.keys.npy") && has(b"parts.1.npy") && has(b"'descr': '<U6'"));
+    assert!(has(&wide("größerno\0\0\0\0")));
+}
+
+#[test]
 fn fixes_fit_what_is_wrong() {
     let scene = Scene::new();
     let mut body = Body {
