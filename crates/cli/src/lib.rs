@@ -155,7 +155,6 @@ pub fn merge(run: &std::path::Path, out: &std::path::Path) -> polygrad::Result<(
     Ok(())
 }
 
-/// Prints what is wrong with a command line, or the help that it requests.
 /// A command whose options take negative numbers as values, so that `--lr -1` is told what a rate is.
 fn negatives(command: clap::Command) -> clap::Command {
     let takes_value = |option: &clap::Arg| option.get_action().takes_values() && !option.is_positional();
@@ -167,6 +166,7 @@ fn negatives(command: clap::Command) -> clap::Command {
         .mut_subcommands(negatives)
 }
 
+/// Prints what is wrong with a command line, or the help that it requests.
 fn refused(error: &clap::Error) -> ExitCode {
     let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
     if error.use_stderr() {
