@@ -23,7 +23,7 @@ from torch import nn
 from torch.distributions import Categorical
 
 
-def arguments():
+def arguments(given=None):
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--env", default="CartPole-v1", help="of discrete actions")
     parser.add_argument("--total", type=int, default=50_000, help="steps of environments in all")
@@ -42,7 +42,7 @@ def arguments():
     parser.add_argument("--max-grad-norm", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 def network(inputs, outputs, gain):

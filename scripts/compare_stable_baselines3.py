@@ -1,4 +1,4 @@
-"""How fast PPO learns in Gymnasium's CartPole from Python: this package beside Stable-Baselines3.
+"""How fast PPO learns in Gymnasium's CartPole from Python: this package beside Stable-Baselines3 and CleanRL's ppo.py.
 
     cargo xtask wheel && cargo xtask setup pytorch
     python3 scripts/compare_stable_baselines3.py [--wheel target/wheels/polygrad-….whl] [--steps 200000] [--runs 2]
@@ -6,8 +6,8 @@
 Creates a virtual environment in a temporary folder with the packages below in fixed versions, and PyTorch from the
 cache folder of `setup pytorch` (or --torch FOLDER), and removes it at the end. Prints, as a table of Markdown, the CPU
 time of the process for 1000 steps of all environments together, and the environments' share of it, measured as the same
-number of steps with random actions. Both learn by PPO with CleanRL's settings, rollouts of 128 steps, 4 epochs of 4
-minibatches, networks of 64 and 64, and PyTorch has one thread.
+number of steps with random actions. All learn by PPO with CleanRL's settings, rollouts of 128 steps, 4 epochs of 4
+minibatches, networks of 64 and 64, and PyTorch has one thread. CleanRL's is the one of compare_ppo.py.
 """
 
 import argparse
@@ -74,6 +74,17 @@ def stable_baselines3_ppo(kind, count, steps):
     return time.process_time() - begun
 
 
+def cleanrl_ppo(kind, count, steps):
+    import compare_ppo
+
+    args = compare_ppo.arguments(["--envs", str(count), "--steps", str(NUM_STEPS), "--total", str(steps)])
+    trainer, iterations = compare_ppo.Trainer(args), steps // (count * NUM_STEPS)
+    begun = time.process_time()
+    for i in range(iterations):
+        trainer.iteration(i, iterations)
+    return time.process_time() - begun
+
+
 def prepared(folder, wheel, torch):
     python = folder / "bin/python"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -113,16 +124,17 @@ def main():
         sys.exit("there is no wheel or no PyTorch: run `cargo xtask wheel` and `cargo xtask setup pytorch`")
     with tempfile.TemporaryDirectory() as folder:
         python = prepared(pathlib.Path(folder), options.wheel, options.torch)
-        print("| environments | Polygrad, CPU ms for 1000 steps | of that the environments | Stable-Baselines3 |")
-        print("|---|---|---|---|")
+        print("| environments | Polygrad, CPU ms for 1000 steps | of that the environments | Stable-Baselines3 | CleanRL |")
+        print("|---|---|---|---|---|")
         for kind in ["one array", "one by one", "in Rust"]:
             for count in [8, 64]:
                 whole = measured(python, "polygrad_ppo", kind, count, options)
                 share = measured(python, "environments_alone", kind, count, options) / whole
-                other = ""
+                others = ["", ""]
                 if kind == "one by one":
-                    other = f"{measured(python, 'stable_baselines3_ppo', kind, count, options):.0f}"
-                print(f"| {count}, {kind} | {whole:.1f} | {share:.0%} | {other} |", flush=True)
+                    peers = ["stable_baselines3_ppo", "cleanrl_ppo"]
+                    others = [f"{measured(python, peer, kind, count, options):.0f}" for peer in peers]
+                print(f"| {count}, {kind} | {whole:.1f} | {share:.0%} | {' | '.join(others)} |", flush=True)
 
 
 if __name__ == "__main__":
