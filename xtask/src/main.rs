@@ -94,8 +94,8 @@ book         builds the book of docs/ in target/book/html with mdBook, which is 
 every-backend
              writes docs/every-backend.png: the losses of examples/every_backend.rs on every engine that can be
              built here
-wheel        builds the Python package in target/wheels, and tests the wheel in a new environment; downloads what
-             that needs from PyPI once";
+wheel        builds the Python package in target/wheels, and tests the wheel in a new environment unless --build is
+             given; downloads what that needs from PyPI once";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -126,7 +126,8 @@ fn main() -> ExitCode {
         ["check-wasm"] => targets::check_wasm(),
         ["book"] => book::run(),
         ["every-backend"] => every_backend::run(),
-        ["wheel"] => wheel::run(),
+        ["wheel"] => wheel::run(false),
+        ["wheel", "--build"] => wheel::run(true),
         _ => Err(USAGE.to_owned()),
     };
     match done {
