@@ -212,22 +212,22 @@ fn split(c: &Call<'_>) -> Results {
     Ok(parts.into_iter().map(Into::into).collect())
 }
 
-/// The slice along one axis that Python's `start:end:step` takes.
+/// The slice along one axis that Python's `start:end:step` takes, except that steps backwards from before the first
+/// element begin at it, as ONNX clamps the start.
 pub(crate) fn range(start: i64, end: i64, step: i64, extent: usize) -> Result<SliceRange> {
     if step == 0 {
         return Err(malformed("a step is 0"));
     }
     let dim = extent as i64;
     let from_front = |at: i64| if at < 0 { at.saturating_add(dim) } else { at };
-    let (start, end, len) = if step > 0 {
+    let (start, len) = if step > 0 {
         let (start, end) = (from_front(start).clamp(0, dim), from_front(end).clamp(0, dim));
-        (start, end, (end - start).max(0))
+        (start, end - start)
     } else {
-        let (start, end) = (from_front(start).clamp(-1, dim - 1), from_front(end).clamp(-1, dim - 1));
-        (start, end, (start - end).max(0))
+        let (start, end) = (from_front(start).max(0).min(dim - 1), from_front(end).clamp(-1, dim - 1));
+        (start, start - end)
     };
-    let _ = end;
-    let len = len.unsigned_abs().div_ceil(step.unsigned_abs());
+    let len = len.max(0).unsigned_abs().div_ceil(step.unsigned_abs());
     // A step longer than the axis takes one element, whatever its size.
     let step = step.clamp(-dim.max(1), dim.max(1));
     Ok(SliceRange::new(start.max(0) as usize, len as usize, step as isize))

@@ -43,7 +43,11 @@ fn graph(domain: &str, op: &str, operands: &[Option<Value>], attributes: &Attrib
     });
     body.inputs = inputs.into_iter().flatten().collect();
     body.outputs = made;
-    let version = if domain == ML { 5 } else { 1 };
+    let version = match domain {
+        ML => 5,
+        "" => 20,
+        _ => 1,
+    };
     Graph {
         opsets: [(String::new(), 20), (domain.to_owned(), version)].into(),
         body,
@@ -170,6 +174,28 @@ fn maps_as_inputs_and_layouts_of_one_cpu_have_a_way_out() {
             .unwrap();
         assert!(error.to_string().contains(says), "{error}");
     }
+}
+
+/// NumPy's slice is empty there.
+#[test]
+fn a_slice_backwards_from_before_the_first_element_begins_at_it() -> Result<()> {
+    for (start, end, step, wanted) in [
+        (-8i64, -9, -1, &[1.0][..]),
+        (-8, 2, -1, &[]),
+        (9, -9, -2, &[4.0, 2.0]),
+        (-9, 9, 2, &[1.0, 3.0]),
+    ] {
+        let x = host(vec![1.0f32, 2.0, 3.0, 4.0], &[4]);
+        let numbers = [start, end, 0, step].map(|number| host(vec![number], &[1]));
+        let inputs = [&[x][..], &numbers[..]].concat();
+        let made = run("", "Slice", &inputs, &vec![], 1)?;
+        assert_eq!(made[0].host()?.to_f64_vec(), wanted, "{start}:{end}:{step}");
+    }
+    let none = [host(Vec::<f32>::new(), &[0])];
+    let numbers = [-8i64, -9, 0, -1].map(|number| host(vec![number], &[1]));
+    let made = run("", "Slice", &[&none[..], &numbers[..]].concat(), &vec![], 1)?;
+    assert_eq!(made[0].host()?.shape().dims(), [0]);
+    Ok(())
 }
 
 /// For this file ONNX Runtime 1.32 returns the labels 0 and 1, whatever the file's are, and numbers the transforms
