@@ -110,10 +110,6 @@ fn td3(known: &EnvSpec) -> polygrad::Result<Preset> {
     known.preset(Some("td3"), None)
 }
 
-fn td3_zoo(known: &EnvSpec) -> polygrad::Result<Preset> {
-    known.preset(Some("td3"), Some("zoo"))
-}
-
 fn without_memory(known: &EnvSpec) -> polygrad::Result<Preset> {
     let mut settings = own(known)?;
     settings.policy.memory = None;
@@ -171,7 +167,7 @@ const fn turns_right(least: f64, most: f64) -> Figure {
 
 /// Sources of the published values: CleanRL, `docs/rl-algorithms/ppo.md`, `dqn.md` and `pqn.md`, returns of training,
 /// three seeds; rl-zoo3, `benchmark.md`, one policy, its standard deviation over episodes.
-pub(super) static EXPERIMENTS: [Experiment; 24] = [
+pub(super) static EXPERIMENTS: [Experiment; 23] = [
     Experiment {
         name: "cartpole/cleanrl",
         settings: clean_rl,
@@ -288,11 +284,6 @@ pub(super) static EXPERIMENTS: [Experiment; 24] = [
     Experiment {
         name: "mountain-car-continuous/td3",
         settings: td3,
-        figures: &[greedy(93.0, "93.5 ± 0.1")],
-    },
-    Experiment {
-        name: "mountain-car-continuous/td3-zoo",
-        settings: td3_zoo,
         figures: &[greedy(93.0, "93.5 ± 0.1")],
     },
     Experiment {

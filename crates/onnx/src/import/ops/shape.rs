@@ -224,7 +224,10 @@ pub(crate) fn range(start: i64, end: i64, step: i64, extent: usize) -> Result<Sl
         let (start, end) = (from_front(start).clamp(0, dim), from_front(end).clamp(0, dim));
         (start, end - start)
     } else {
-        let (start, end) = (from_front(start).max(0).min(dim - 1), from_front(end).clamp(-1, dim - 1));
+        let (start, end) = (
+            from_front(start).max(0).min(dim - 1),
+            from_front(end).clamp(-1, dim - 1),
+        );
         (start, start - end)
     };
     let len = len.max(0).unsigned_abs().div_ceil(step.unsigned_abs());
