@@ -152,34 +152,50 @@ class ResNet18(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, width, heads):
         super().__init__()
-        self.ln1 = nn.LayerNorm(128)
-        self.qkv = nn.Linear(128, 384)
-        self.proj = nn.Linear(128, 128)
-        self.ln2 = nn.LayerNorm(128)
-        self.fc1 = nn.Linear(128, 512)
-        self.fc2 = nn.Linear(512, 128)
+        self.heads = heads
+        self.ln1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+        self.ln2 = nn.LayerNorm(width)
+        self.fc1 = nn.Linear(width, 4 * width)
+        self.fc2 = nn.Linear(4 * width, width)
 
     def forward(self, x):
-        heads = [part.view(16, 64, 4, 32).transpose(1, 2) for part in self.qkv(self.ln1(x)).chunk(3, -1)]
+        batch, context, width = x.shape
+        split = (batch, context, self.heads, width // self.heads)
+        heads = [part.view(split).transpose(1, 2) for part in self.qkv(self.ln1(x)).chunk(3, -1)]
         mixed = F.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.proj(mixed.transpose(1, 2).reshape(16, 64, 128))
+        x = x + self.proj(mixed.transpose(1, 2).reshape(batch, context, width))
         return x + self.fc2(F.gelu(self.fc1(self.ln2(x))))
 
 
+SMALL, GPT2 = (16, 64, 128, 4, 4, 1024), (8, 1024, 768, 12, 12, 50304)
+
+
 class Gpt(nn.Module):
-    def __init__(self):
+    """Other sizes than the small one multiply by the embeddings instead of a head, as GPT-2 does."""
+
+    def __init__(self, size):
         super().__init__()
-        self.tokens = nn.Embedding(1024, 128)
-        self.positions = nn.Embedding(64, 128)
-        self.blocks = nn.Sequential(*(Block() for _ in range(4)))
-        self.ln = nn.LayerNorm(128)
-        self.head = nn.Linear(128, 1024)
+        _, context, width, heads, blocks, vocabulary = size
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(blocks)))
+        self.ln = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary) if size == SMALL else None
 
     def forward(self, tokens):
-        x = self.blocks(self.tokens(tokens) + self.positions.weight)
-        return self.head(self.ln(x)).view(-1, 1024)
+        x = self.ln(self.blocks(self.tokens(tokens) + self.positions.weight))
+        logits = F.linear(x, self.tokens.weight) if self.head is None else self.head(x)
+        return logits.flatten(0, 1)
+
+
+def gpt(size):
+    batch, context, *_, vocabulary = size
+    tokens = tensor(classes(batch * context, vocabulary, INPUT)).view(batch, context)
+    return training(Gpt(size), "adamw", tokens, batch * context, vocabulary)
 
 
 class Lstm(nn.Module):
@@ -237,7 +253,7 @@ def gemm(extents, dtype):
     return step
 
 
-def attention(extents, dtype):
+def attention(extents, dtype, backward=False):
     batch, heads, queries, keys, width = map(int, extents.split("x"))
 
     def rows(count, seed):
@@ -245,13 +261,23 @@ def attention(extents, dtype):
 
     q, k, v = rows(queries, INPUT), rows(keys, TARGET), rows(keys, INPUT)
 
-    def step():
-        with torch.inference_mode():
-            F.scaled_dot_product_attention(q, k, v, is_causal=queries == keys)
+    def call():
+        return F.scaled_dot_product_attention(q, k, v, is_causal=queries == keys)
 
+    def step():
+        if backward:
+            torch.autograd.grad(call(), (q, k, v), gradient)
+        else:
+            with torch.inference_mode():
+                call()
+
+    gradient = call()
+    for x in (q, k, v):
+        x.requires_grad_(backward)
     return step
 
 
+TRAINED = {"mlp-rl", "mlp-small", "mlp-big", "cnn", "resnet", "gpt", "lstm"}
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
 
 
@@ -270,8 +296,11 @@ def make(case):
         case ["resnet"]:
             return training(ResNet18(), "momentum", images([16, 3, 32, 32]), 16, 10)
         case ["gpt"]:
-            tokens = tensor(classes(16 * 64, 1024, INPUT)).view(16, 64)
-            return training(Gpt(), "adamw", tokens, 16 * 64, 1024)
+            return gpt(SMALL)
+        case ["gpt", "124m"]:
+            return gpt(GPT2)
+        case ["gpt", size] if size.count("x") == 5:
+            return gpt(tuple(map(int, size.split("x"))))
         case ["lstm"]:
             return training(Lstm(), "adam", inputs([64, 32, 64]), 32, 10)
         case ["dispatch", which] if not COMPILE:
@@ -280,9 +309,25 @@ def make(case):
             return elementwise(op, int(size))
         case ["gemm", extents, *dtype] if not COMPILE:
             return gemm(extents, DTYPES["".join(dtype) or "f32"])
+        case ["attention", "backward", extents, *dtype] if not COMPILE:
+            return attention(extents, DTYPES["".join(dtype) or "f32"], backward=True)
         case ["attention", extents, *dtype] if not COMPILE:
             return attention(extents, DTYPES["".join(dtype) or "f32"])
+        case [*rest, ("bf16" | "f16") as dtype] if rest and rest[0] in TRAINED:
+            return mixed(" ".join(rest), DTYPES[dtype])
     return None
+
+
+def mixed(case, dtype):
+    """The same step under autocast. Compiling belongs to it."""
+    with torch.autocast(DEVICE.type, dtype):
+        step = make(case)
+
+    def cast():
+        with torch.autocast(DEVICE.type, dtype):
+            return step()
+
+    return step and cast
 
 
 def asked():

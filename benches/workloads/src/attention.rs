@@ -1,6 +1,7 @@
-//! `attention`: scaled dot-product attention without gradients; causal if there are as many queries as keys.
+//! `attention`: scaled dot-product attention, without gradients or with them; causal if there are as many queries as
+//! keys.
 
-use polygrad_tensor::{Attention as Options, Backend, Device, Result, Tensor};
+use polygrad_tensor::{Attention as Options, Backend, BackwardOptions, Device, Result, Tensor};
 
 use crate::Prepared;
 use crate::data::{INPUT, TARGET, noise};
@@ -21,14 +22,38 @@ impl Attention {
         4 * self.of.into_iter().product::<usize>() as u64
     }
 
+    /// Those of the output and of its gradient, without the scores that the gradient computes again.
+    pub(crate) fn backward_flops(self) -> u64 {
+        3 * self.flops()
+    }
+
     pub(crate) fn prepare<B: Backend>(self, device: &Device<B>) -> Result<Prepared<B>> {
+        let ([q, k, v], options) = (self.operands(device)?, self.options());
+        Ok(Prepared::call(move || q.scaled_dot_product_attention(&k, &v, options)))
+    }
+
+    pub(crate) fn prepare_backward<B: Backend>(self, device: &Device<B>) -> Result<Prepared<B>> {
+        let options = self.options();
+        let [q, k, v] = self.operands(device)?.map(|x| x.requires_grad());
+        let (q, k, v) = (q?, k?, v?);
+        let gradient = q.scaled_dot_product_attention(&k, &v, options)?.detach();
+        Ok(Prepared::call(move || {
+            let output = q.scaled_dot_product_attention(&k, &v, options)?;
+            output.backward_with(&BackwardOptions::default().gradient(&gradient))
+        }))
+    }
+
+    fn options<B: Backend>(self) -> Options<'static, B> {
+        let [_, _, queries, keys, _] = self.of;
+        Options::new().causal(queries == keys)
+    }
+
+    fn operands<B: Backend>(self, device: &Device<B>) -> Result<[Tensor<B>; 3]> {
         let [batch, heads, queries, keys, width] = self.of;
         let rows = |rows: usize, seed| {
             let shape = [batch, heads, rows, width];
             Tensor::from_vec(noise(shape.iter().product(), seed), shape, device)?.to_dtype(self.dtype)
         };
-        let (q, k, v) = (rows(queries, INPUT)?, rows(keys, TARGET)?, rows(keys, INPUT)?);
-        let options = Options::new().causal(queries == keys);
-        Ok(Prepared::call(move || q.scaled_dot_product_attention(&k, &v, options)))
+        Ok([rows(queries, INPUT)?, rows(keys, TARGET)?, rows(keys, INPUT)?])
     }
 }

@@ -6,10 +6,11 @@ use crate::attention::Attention;
 use crate::dispatch::Dispatch;
 use crate::elementwise::Elementwise;
 use crate::gemm::Gemm;
+use crate::gpt::Gpt;
 use crate::mlp::{self, Mlp};
 use crate::qlinear::QLinear;
 use crate::training::{Eager, Mode, Optim};
-use crate::{Prepared, cnn, gpt, lstm, resnet};
+use crate::{Prepared, cnn, lstm, resnet};
 
 /// One workload of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +27,13 @@ enum Kind {
     Gemm(Gemm),
     QLinear(QLinear),
     Attention(Attention),
+    /// With its gradient.
+    AttentionBackward(Attention),
     Act,
     Mlp(Mlp, Optim),
     Cnn,
     ResNet,
-    Gpt,
+    Gpt(Gpt),
     Lstm,
 }
 
@@ -68,15 +71,16 @@ pub fn cases() -> Vec<Case> {
     for mlp in Mlp::ALL {
         all.extend([Optim::Sgd, Optim::Adam].map(|optim| Kind::Mlp(mlp, optim)));
     }
-    all.extend([Kind::Cnn, Kind::ResNet, Kind::Gpt, Kind::Lstm]);
+    all.extend([Kind::Cnn, Kind::ResNet, Kind::Gpt(Gpt::SMALL), Kind::Lstm]);
     all.into_iter().map(Case::of).collect()
 }
 
 /// The cases that `name` selects: a workload, or the first words of a case's name, with `/` or a space between words:
 /// `mlp-rl`, `mlp-rl/adam`, `elementwise/exp`, `elementwise/exp/65536`, `gemm/32x10x128`. Products and attention may
 /// have any extents and any float dtype, `gemm/4096x4096x4096/bf16`; there are also products of bytes,
-/// `gemm/512x512x512/u8`, and layers with weights of few bits, `qlinear/1x4096x4096/q4`. Training steps run under
-/// autocast if the name ends in its dtype: `gpt/bf16`.
+/// `gemm/512x512x512/u8`, layers with weights of few bits, `qlinear/1x4096x4096/q4`, attention with its gradient,
+/// `attention/backward/8x8x1024x1024x64/bf16`, and `gpt` as large as GPT-2, `gpt/124m`, or of any size,
+/// `gpt/2x16x32x2x2x97`. Training steps run under autocast if the name ends in its dtype: `gpt/bf16`.
 ///
 /// # Errors
 /// If there is no such case; the error lists those that exist.
@@ -94,6 +98,8 @@ pub fn select(name: &str) -> Result<Vec<Case>> {
     let sized = match &*words {
         ["gemm", rest @ ..] => Gemm::parse(rest, |dtype| dtype.is_float() || dtype == DType::U8).map(Kind::Gemm),
         ["qlinear", rest @ ..] => QLinear::parse(rest).map(Kind::QLinear),
+        ["attention", "backward", rest @ ..] => Attention::parse(rest, DType::is_float).map(Kind::AttentionBackward),
+        ["gpt", rest @ ..] => Gpt::sized(rest).map(Kind::Gpt),
         ["attention", rest @ ..] => Attention::parse(rest, DType::is_float).map(Kind::Attention),
         _ => None,
     };
@@ -142,12 +148,12 @@ impl Case {
             Kind::Elementwise(..) => "elementwise",
             Kind::Gemm(_) => "gemm",
             Kind::QLinear(_) => "qlinear",
-            Kind::Attention(_) => "attention",
+            Kind::Attention(_) | Kind::AttentionBackward(_) => "attention",
             Kind::Act => "mlp-act",
             Kind::Mlp(mlp, _) => mlp.name(),
             Kind::Cnn => "cnn",
             Kind::ResNet => "resnet",
-            Kind::Gpt => "gpt",
+            Kind::Gpt(_) => "gpt",
             Kind::Lstm => "lstm",
         }
     }
@@ -161,8 +167,13 @@ impl Case {
             Kind::Gemm(gemm) => format!("{workload} {}", gemm.name()),
             Kind::QLinear(layer) => format!("{workload} {}", layer.name()),
             Kind::Attention(attention) => format!("{workload} {}", attention.name()),
+            Kind::AttentionBackward(attention) => format!("{workload} backward {}", attention.name()),
             Kind::Mlp(_, optim) => format!("{workload} {}", optim.name()),
-            Kind::Act | Kind::Cnn | Kind::ResNet | Kind::Gpt | Kind::Lstm => workload.to_owned(),
+            Kind::Gpt(gpt) => match gpt.suffix() {
+                Some(size) => format!("{workload} {size}"),
+                None => workload.to_owned(),
+            },
+            Kind::Act | Kind::Cnn | Kind::ResNet | Kind::Lstm => workload.to_owned(),
         };
         match self.autocast {
             Some(dtype) => format!("{name} {dtype}"),
@@ -183,11 +194,12 @@ impl Case {
             Kind::Gemm(gemm) => gemm.flops(),
             Kind::QLinear(layer) => return layer.amount(),
             Kind::Attention(attention) => attention.flops(),
+            Kind::AttentionBackward(attention) => attention.backward_flops(),
             Kind::Act => mlp::act_flops(),
             Kind::Mlp(mlp, _) => mlp.flops(),
             Kind::Cnn => cnn::flops(),
             Kind::ResNet => resnet::flops(),
-            Kind::Gpt => gpt::flops(),
+            Kind::Gpt(gpt) => gpt.flops(),
             Kind::Lstm => lstm::flops(),
         };
         Amount {
@@ -205,6 +217,7 @@ impl Case {
                 | Kind::Gemm(_)
                 | Kind::QLinear(_)
                 | Kind::Attention(_)
+                | Kind::AttentionBackward(_)
                 | Kind::Act
         )
     }
@@ -233,11 +246,12 @@ impl Case {
             Kind::Gemm(gemm) => gemm.prepare(device),
             Kind::QLinear(layer) => layer.prepare(device),
             Kind::Attention(attention) => attention.prepare(device),
+            Kind::AttentionBackward(attention) => attention.prepare_backward(device),
             Kind::Act => mlp::act::<B, W>(device),
             Kind::Mlp(mlp, optim) => mlp.prepare::<B, W>(optim, device),
             Kind::Cnn => cnn::prepare::<B, W>(device),
             Kind::ResNet => resnet::prepare::<B, W>(device),
-            Kind::Gpt => gpt::prepare::<B, W>(device),
+            Kind::Gpt(gpt) => gpt.prepare::<B, W>(device),
             Kind::Lstm => lstm::prepare::<B, W>(device),
         }?;
         Ok(match self.autocast {

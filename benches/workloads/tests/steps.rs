@@ -136,3 +136,47 @@ fn training_under_autocast_is_asked_for_by_name() {
     assert!(select("dispatch/add/bf16").is_err());
     assert_eq!(select("gemm/8x8x8/bf16").unwrap()[0].name(), "gemm 8x8x8 bf16");
 }
+
+#[test]
+fn a_language_model_may_have_any_size() {
+    let case = select("gpt/124m/bf16").unwrap()[0];
+    assert_eq!(case.name(), "gpt 124m bf16");
+    // Six for each weight that multiplies and each of 8,192 tokens, and attention.
+    let (weights, attention) = (12 * 12 * 768 * 768 + 768 * 50304, 12 * 2 * 1024 * 768);
+    assert_eq!(case.amount().flops, 6 * 8192 * (weights + attention));
+    let small = select("gpt/2x16x32x2x2x97").unwrap()[0];
+    assert_eq!(
+        (small.name().as_str(), cases().contains(&small)),
+        ("gpt 2x16x32x2x2x97", false)
+    );
+    let losses = |name: &str| {
+        let mut training = select(name).unwrap()[0].prepare(&device()).unwrap();
+        [(); 3].map(|()| training.step().unwrap().unwrap())
+    };
+    let (full, mixed) = (losses("gpt/2x16x32x2x2x97"), losses("gpt/2x16x32x2x2x97/bf16"));
+    assert!(
+        full[1] < full[0] && full[2] < full[1] && full != mixed,
+        "{full:?} {mixed:?}"
+    );
+    for (a, b) in full.iter().zip(mixed) {
+        assert!((a - b).abs() < 0.02 * a, "{full:?} {mixed:?}");
+    }
+    let (counted, flops) = count_flops(|| small.prepare(&device()).unwrap().step());
+    counted.unwrap();
+    let scores_again = 2 * 2 * 2 * 16 * 16 * 32;
+    assert_eq!(small.amount().flops + scores_again, flops);
+    assert!(
+        select("gpt/2x16x30x4x2x97").is_err(),
+        "a width that heads do not divide"
+    );
+}
+
+#[test]
+fn attention_is_timed_with_its_gradient() {
+    let case = select("attention/backward/1x2x8x8x4/bf16").unwrap()[0];
+    assert_eq!(case.name(), "attention backward 1x2x8x8x4 bf16");
+    let mut step = case.prepare(&device()).unwrap();
+    let (done, flops) = count_flops(|| step.step());
+    let scores_again = 2 * 2 * 8 * 8 * 4;
+    assert_eq!((done.unwrap(), flops), (None, case.amount().flops + scores_again));
+}

@@ -22,6 +22,13 @@ pub(super) struct Part {
 
 /// Workloads of training steps, by size.
 const TRAINED: [&str; 6] = ["mlp-small", "mlp-big", "cnn", "resnet", "gpt", "lstm"];
+/// Training steps in mixed precision, timed together.
+const MIXED: [&str; 2] = ["gpt/124m/bf16", "resnet/bf16"];
+/// Attention over a longer text, and with its gradient.
+const ATTENTION: [&str; 2] = [
+    "attention/8x8x1024x1024x64/bf16",
+    "attention/backward/8x8x1024x1024x64/bf16",
+];
 /// Extents of square products.
 const SQUARES: [usize; 5] = [512, 1024, 2048, 4096, 8192];
 
@@ -67,6 +74,17 @@ impl Planner<'_> {
         let part = self.part(name, title, minutes, words);
         part.lacks = lacks;
         part
+    }
+
+    /// Adds a part that compute-sanitizer watches.
+    fn sanitized(&mut self, name: &str, title: &str, words: &[&str]) {
+        let sanitizer = machine::sanitizer();
+        let program = sanitizer.as_deref().unwrap_or("compute-sanitizer");
+        let words = [&[program, "--error-exitcode", "9", ""], words].concat();
+        let part = self.cuda(name, title, 15.0, &words);
+        if sanitizer.is_none() && part.lacks.is_none() {
+            part.lacks = Some("compute-sanitizer is not there: it comes with the CUDA toolkit".to_owned());
+        }
     }
 
     /// The peers that can be timed on the card, in the form of `bench --against`.
@@ -148,6 +166,7 @@ pub(super) fn plan(facts: &[Fact], work: &Path) -> Vec<Part> {
             &words,
         );
     }
+    tensor_cores(&mut planner);
     for workload in TRAINED {
         let mut words = vec![
             "",
@@ -172,26 +191,11 @@ pub(super) fn plan(facts: &[Fact], work: &Path) -> Vec<Part> {
     let peers = planner.peers(&["torch"]);
     words.extend(peers.as_deref());
     planner.cuda("memory", "The card's memory while it trains", 5.0, &words);
-    let sanitizer = machine::sanitizer();
-    let words = [
-        sanitizer.as_deref().unwrap_or("compute-sanitizer"),
-        "--error-exitcode",
-        "9",
-        "",
-        "check",
-        "cuda",
-        "--sample",
-        "1",
-    ];
-    let part = planner.cuda(
+    planner.sanitized(
         "sanitizer",
         "Memory accesses of a case of every op, by compute-sanitizer",
-        15.0,
-        &words,
+        &["check", "cuda", "--sample", "1"],
     );
-    if sanitizer.is_none() && part.lacks.is_none() {
-        part.lacks = Some("compute-sanitizer is not there: it comes with the CUDA toolkit".to_owned());
-    }
     let part = planner.cuda(
         "nccl",
         "The suite for communicators over NCCL, with a rank for each of two devices if there are two",
@@ -237,4 +241,41 @@ pub(super) fn plan(facts: &[Fact], work: &Path) -> Vec<Part> {
         &["", "check", "DEVICE:fusion=off"],
     );
     planner.parts
+}
+
+/// Attention by tensor cores, and training steps that use it.
+fn tensor_cores(planner: &mut Planner<'_>) {
+    let ops = ["scaled_dot_product_attention", "scaled_dot_product_attention_backward"];
+    for (name, op) in ["attention-values", "attention-gradients"].into_iter().zip(ops) {
+        planner.cuda(
+            name,
+            format!("The suite for {op}"),
+            3.0,
+            &["", "check", "cuda", "--op", op],
+        );
+    }
+    planner.sanitized(
+        "attention-sanitizer",
+        "Memory accesses of attention's gradient, by compute-sanitizer",
+        &["check", "cuda", "--op", ops[1]],
+    );
+    let timed = [
+        ("attention-speed", "Attention in bf16", &ATTENTION, "", &["torch"][..]),
+        (
+            "mixed",
+            "Training steps under autocast in bf16",
+            &MIXED,
+            "--captured",
+            &["torch", "torch-compile", "torch-graphs"],
+        ),
+    ];
+    for (name, title, cases, captured, peers) in timed {
+        let mut words = vec!["", "bench"];
+        words.extend(cases.iter().copied());
+        words.extend(["--backend", "cuda", "--patience", "200"]);
+        words.extend(Some(captured).filter(|word| !word.is_empty()));
+        let peers = planner.peers(peers);
+        words.extend(peers.iter().flat_map(|peers| ["--against", peers]));
+        planner.cuda(name, title, 8.0, &words);
+    }
 }
