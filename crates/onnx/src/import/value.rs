@@ -65,8 +65,8 @@ impl Value {
         Self(Kind::Sequence(Arc::new(values)))
     }
 
-    /// A list of maps of the same keys, as ZipMap makes them: one for each row of a table that has a column of values for
-    /// each key. [`Value::tensor`] is the table.
+    /// A list of maps of the same keys, as ZipMap makes them: one for each row of a table that has a column of values
+    /// for each key. [`Value::tensor`] is the table.
     pub(crate) fn maps(keys: Literal, table: Self) -> Self {
         Self(Kind::Maps(Arc::new((keys, table))))
     }

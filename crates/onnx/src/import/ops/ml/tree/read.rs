@@ -111,8 +111,8 @@ impl Forest {
         for i in 0..ids.len() {
             let place = if modes[i] == "LEAF" {
                 let mut weights = weights.remove(&(trees[i], ids[i])).unwrap_or_default();
-                // If there is one target, ONNX Runtime reads the first weight of a leaf; scikit-learn's converter relies
-                // on that for the numbers of leaves.
+                // If there is one target, ONNX Runtime reads the first weight of a leaf; scikit-learn's converter
+                // relies on that for the numbers of leaves.
                 weights.truncate(if targets == 1 { 1 } else { weights.len() });
                 forest.add_leaf(weights)
             } else {
