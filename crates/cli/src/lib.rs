@@ -155,7 +155,7 @@ pub fn merge(run: &std::path::Path, out: &std::path::Path) -> polygrad::Result<(
     Ok(())
 }
 
-/// A command whose options take negative numbers as values, so that `--lr -1` is told what a rate is.
+/// Lets options take negative numbers, so that `--lr -1` gets an error about the rate and not about an option `-1`.
 fn negatives(command: clap::Command) -> clap::Command {
     let takes_value = |option: &clap::Arg| option.get_action().takes_values() && !option.is_positional();
     command

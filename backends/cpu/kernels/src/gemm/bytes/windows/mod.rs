@@ -189,7 +189,7 @@ impl Convolution<'_> {
         })
     }
 
-    /// Output positions of a box: those whose words stay in the second-level cache, and few enough for all threads.
+    /// The size of a box of output positions: its words fit the second-level cache, and each thread gets a box.
     fn extents(&self, device: CpuDevice) -> Extents {
         let (g, way) = (self.g, self.filters.tiles.way);
         let wanted = match device.threads() {
