@@ -1,9 +1,12 @@
 //! The statements about this library in docs/differences.md, row by row, unless another test covers them.
 
-use crate::common::f64_of;
+use crate::common::{f64_of, randn};
 use polygrad_nn::loss::{KLDivLoss, Reduction, mse_loss};
-use polygrad_nn::optim::{ChainedScheduler, CosineAnnealingLR, LinearLR, Schedule};
-use polygrad_nn::{Masks, MultiheadAttention};
+use polygrad_nn::optim::{
+    ChainedScheduler, CosineAnnealingLR, LinearLR, Optimizer, PlateauMode, ReduceLROnPlateauConfig, SGD, Schedule,
+};
+use polygrad_nn::{Masks, MultiheadAttention, Param};
+use polygrad_reference::Reference;
 use polygrad_tensor::{
     Backend, ConvParams, DType, Device, ErrorKind, InterpolateMode, PoolParams, Resize, Result, RoundingMode, Tensor,
 };
@@ -155,5 +158,29 @@ fn chained_schedules_are_functions_of_the_step() {
     let chained = ChainedScheduler::new(warm_up).and(cosine);
     for step in 0..12 {
         assert_eq!(chained.lr(1.0, step), cosine.lr(warm_up.lr(1.0, step), step));
+    }
+}
+
+#[test]
+fn a_plateau_has_any_sign() {
+    let growing: Vec<f64> = (0..40).map(|step| -100.0 + 0.009 * f64::from(step)).collect();
+    for (mode, sign) in [(PlateauMode::Min, 1.0), (PlateauMode::Max, -1.0)] {
+        for shift in [0.0, 1000.0] {
+            let param = Param::new(randn(&[1], &Device::<Reference>::default())).unwrap();
+            let mut optimizer = SGD::new([param], 0.1).unwrap();
+            let mut plateau = ReduceLROnPlateauConfig::new(mode).patience(5).build().unwrap();
+            for metric in &growing {
+                plateau.step(sign * (metric + shift), &mut optimizer).unwrap();
+            }
+            assert_eq!(plateau.best(), sign * (growing[0] + shift));
+            assert!(optimizer.lr() < 1e-6, "{}", optimizer.lr());
+            // A hundredth of a per cent is still an improvement, and nothing less.
+            let best = plateau.best();
+            plateau.step(best - 0.9e-4 * sign * best.abs(), &mut optimizer).unwrap();
+            assert_eq!(plateau.best(), best);
+            let better = best - 1.1e-4 * sign * best.abs();
+            plateau.step(better, &mut optimizer).unwrap();
+            assert_eq!(plateau.best(), better);
+        }
     }
 }

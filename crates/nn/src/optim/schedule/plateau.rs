@@ -20,7 +20,7 @@ pub enum PlateauMode {
 /// How the threshold of a [`ReduceLROnPlateau`] is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThresholdMode {
-    /// Relative to the best metric so far.
+    /// Relative to the size of the best metric so far, whatever its sign.
     #[default]
     Rel,
     /// As an absolute difference.
@@ -127,10 +127,12 @@ impl ReduceLROnPlateau {
 
     fn is_better(&self, metric: f64) -> bool {
         let threshold = self.config.threshold;
+        // A share of the size: PyTorch multiplies by 1 ∓ threshold, which moves a negative best the wrong way.
+        let share = threshold * self.best.signum();
         match (self.config.mode, self.config.threshold_mode) {
-            (PlateauMode::Min, ThresholdMode::Rel) => metric < self.best * (1.0 - threshold),
+            (PlateauMode::Min, ThresholdMode::Rel) => metric < self.best * (1.0 - share),
             (PlateauMode::Min, ThresholdMode::Abs) => metric < self.best - threshold,
-            (PlateauMode::Max, ThresholdMode::Rel) => metric > self.best * (1.0 + threshold),
+            (PlateauMode::Max, ThresholdMode::Rel) => metric > self.best * (1.0 + share),
             (PlateauMode::Max, ThresholdMode::Abs) => metric > self.best + threshold,
         }
     }
