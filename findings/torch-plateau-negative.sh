@@ -11,7 +11,7 @@
 # threshold_mode="abs" is right.
 #
 # Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.ReduceLROnPlateau.html
-# ("dynamic_threshold = … best * ( 1 - threshold ) in min mode"), which says nothing of a sign.
+# ("the dynamic threshold is computed as: … best * (1 - threshold)"), which says nothing of a sign.
 set -euo pipefail
 folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT

@@ -2,7 +2,8 @@
 
     cargo build --release --features rl -p polygrad-cli
     (cd benches/peers/modurl && cargo build --release)
-    python3 scripts/compare_off_policy.py target/release/polygrad benches/peers/modurl/target/release/polygrad-peer-modurl
+    python3 scripts/compare_off_policy.py target/release/polygrad \\
+        benches/peers/modurl/target/release/polygrad-peer-modurl
 
 CleanRL's needs a Python with gymnasium 1.4.0 and PyTorch (--python, or this one). Prints, as a table of Markdown, the
 user time of a step: the difference of a long and a short training, each the least of several runs in turns. ModuRL's
