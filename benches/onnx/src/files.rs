@@ -9,7 +9,7 @@ use polygrad_onnx::graph::{Dim, TensorType, ValueType};
 use polygrad_tensor::Device;
 
 use crate::engines::{Engine, Native, OnnxRuntime};
-use crate::{Arguments, difference, measure, median, turn};
+use crate::{Arguments, difference, measure, turn};
 
 /// Extents that a file leaves open, apart from the first, which is the batch.
 const LENGTH: usize = 64;
@@ -24,6 +24,7 @@ pub fn all(arguments: &Arguments, device: &Device) -> Result<()> {
         println!("| file | batch | ours, µs | ort, µs | ours / the first | ours / ort | off by |");
         println!("|---|---|---|---|---|---|---|");
     }
+    let clock = arguments.clock;
     for &batch in &arguments.batches {
         let mut first = None;
         for path in &arguments.files {
@@ -35,8 +36,8 @@ pub fn all(arguments: &Arguments, device: &Device) -> Result<()> {
             }
             let mut ort = OnnxRuntime::load(path, &inputs)?;
             let off = difference(&ort.logits()?, &native.logits()?);
-            let times = measure(vec![turn(&mut native), turn(&mut ort)], arguments.seconds)?;
-            let [ours, theirs] = [0, 1].map(|i| median(&times[i]));
+            let times = measure(vec![turn(&mut native, clock), turn(&mut ort, clock)], arguments.seconds)?;
+            let [ours, theirs] = [0, 1].map(|i| clock.typical(&times[i]));
             let one = *first.get_or_insert(ours);
             let (name, share, beside) = (path.display(), ours / one, ours / theirs);
             println!("| {name} | {batch} | {ours:.0} | {theirs:.0} | {share:.2} | {beside:.2} | {off:.0e} |");

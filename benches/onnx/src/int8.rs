@@ -8,7 +8,7 @@ use polygrad_onnx::graph::Graph;
 use polygrad_tensor::{Device, Tensor};
 
 use crate::engines::{Native, OnnxRuntime};
-use crate::{Arguments, measure, median, models, turn};
+use crate::{Arguments, measure, models, turn};
 
 /// The rows used for calibration.
 const ROWS: usize = 64;
@@ -17,6 +17,7 @@ const ROWS: usize = 64;
 pub fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
     println!("| model | batch | f32, µs | int8, µs | ort f32, µs | ort int8, µs | f32 / int8 | ort int8 / int8 |");
     println!("|---|---|---|---|---|---|---|---|");
+    let clock = arguments.clock;
     for name in &arguments.models {
         let exported = models::export(name, folder, device)?;
         let rows = exported.inputs(ROWS)?;
@@ -36,10 +37,10 @@ pub fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> 
                 OnnxRuntime::load(&exported.onnx, &inputs)?,
                 OnnxRuntime::load(&bytes, &inputs)?,
             ];
-            let turns = native.iter_mut().map(|engine| turn(engine));
-            let turns = turns.chain(ort.iter_mut().map(|engine| turn(engine))).collect();
+            let turns = native.iter_mut().map(|engine| turn(engine, clock));
+            let turns = turns.chain(ort.iter_mut().map(|engine| turn(engine, clock))).collect();
             let times = measure(turns, arguments.seconds)?;
-            let times: Vec<f64> = times.iter().map(|times| median(times)).collect();
+            let times: Vec<f64> = times.iter().map(|times| clock.typical(times)).collect();
             let cells: String = times.iter().map(|time| format!(" {time:.0} |")).collect();
             println!(
                 "| {name} | {batch} |{cells} {:.2} | {:.2} |",

@@ -1,9 +1,11 @@
 //! One ONNX file in Polygrad's importer, in ONNX Runtime and in RTen, and the same model in PyTorch, each on one
-//! thread, in turn: `cargo run --release -- [--seconds S] [--batch N] [model …]`. `--profile` runs Polygrad's alone,
-//! for as long, and says what a run takes. `--int8` times each file beside its quantized twin. `--export FOLDER` writes
-//! the files, and does nothing else. `FILE.onnx …` in the place of models times these beside the first, or says with
-//! `--profile` where the time goes.
+//! thread, in turn: `cargo run --release -- [--seconds S] [--batch N] [model …]`. `--processor` takes the processor's
+//! time, which other programs on the machine change little. `--profile` runs Polygrad's alone, for as long, and says
+//! what a run takes. `--int8` times each file beside its quantized twin. `--export FOLDER` writes the files, and does
+//! nothing else. `FILE.onnx …` in the place of models times these beside the first, or says with `--profile` where the
+//! time goes.
 
+mod clock;
 mod engines;
 mod files;
 mod int8;
@@ -13,6 +15,7 @@ mod torch;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use engines::{Engine, Native, OnnxRuntime, RTen};
 use polygrad_core::{Error, Result};
 use polygrad_cpu::{Cpu, CpuDevice, Kernels};
@@ -26,6 +29,7 @@ const BATCHES: [usize; 2] = [1, 64];
 
 struct Arguments {
     seconds: f64,
+    clock: Clock,
     profile: bool,
     int8: bool,
     export: Option<PathBuf>,
@@ -37,6 +41,7 @@ struct Arguments {
 fn arguments() -> Result<Arguments> {
     let mut out = Arguments {
         seconds: 4.0,
+        clock: Clock::Wall,
         profile: false,
         int8: false,
         export: None,
@@ -55,6 +60,7 @@ fn arguments() -> Result<Arguments> {
                 let batch = number(given.next()).ok_or_else(|| Error::invalid("--batch takes a number"))?;
                 out.batches = vec![batch as usize];
             }
+            "--processor" => out.clock = Clock::Processor,
             "--profile" => out.profile = true,
             "--int8" => out.int8 = true,
             "--export" => {
@@ -78,20 +84,14 @@ fn arguments() -> Result<Arguments> {
 /// A contestant: returns the time of this number of runs.
 type Turn<'a> = Box<dyn FnMut(usize) -> Result<Duration> + 'a>;
 
-fn turn<'a>(engine: &'a mut dyn Engine) -> Turn<'a> {
+fn turn<'a>(engine: &'a mut dyn Engine, clock: Clock) -> Turn<'a> {
     Box::new(move |runs| {
-        let start = Instant::now();
+        let start = clock.now();
         for _ in 0..runs {
             engine.run()?;
         }
-        Ok(start.elapsed())
+        Ok(clock.now().saturating_sub(start))
     })
-}
-
-fn median(times: &[f64]) -> f64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// The largest difference, relative to the largest value.
@@ -149,6 +149,7 @@ fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
         "| model | batch | native, µs | ort, µs | rten, µs | torch, µs | native / ort | native / rten | native / torch |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
+    let clock = arguments.clock;
     let (mut losses, mut lines) = (Vec::new(), Vec::new());
     for name in &arguments.models {
         let exported = models::export(name, folder, device)?;
@@ -156,8 +157,8 @@ fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
             let inputs = exported.inputs(batch)?;
             let mut native = Native::load(&exported.onnx, &inputs, device)?;
             if arguments.profile {
-                let times = measure(vec![turn(&mut native)], arguments.seconds)?;
-                println!("{name} at {batch}: {:.0} µs", median(&times[0]));
+                let times = measure(vec![turn(&mut native, clock)], arguments.seconds)?;
+                println!("{name} at {batch}: {:.0} µs", clock.typical(&times[0]));
                 continue;
             }
             let mut ort = OnnxRuntime::load(&exported.onnx, &inputs)?;
@@ -165,25 +166,28 @@ fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
             let mut torch = Torch::start(name, &exported.weights, &inputs, folder);
             let ours = native.logits()?;
             let mut apart = vec![difference(&ort.logits()?, &ours), difference(&rten.logits()?, &ours)];
-            let mut turns = vec![turn(&mut native), turn(&mut ort), turn(&mut rten)];
+            let mut turns = [&mut native as &mut dyn Engine, &mut ort, &mut rten]
+                .into_iter()
+                .map(|engine| turn(engine, clock))
+                .collect::<Vec<_>>();
             match &mut torch {
                 Ok(torch) => {
                     apart.push(difference(&torch.logits()?, &ours));
                     if lines.is_empty() {
                         lines.push(format!("PyTorch {}", torch.version()?));
                     }
-                    turns.push(Box::new(|runs| torch.time(runs)));
+                    turns.push(Box::new(|runs| torch.time(runs, clock)));
                 }
                 Err(error) if lines.is_empty() => lines.push(format!("PyTorch is left out: {error}")),
                 Err(_) => {}
             }
             let times = measure(turns, arguments.seconds)?;
-            let medians: Vec<f64> = times.iter().map(|times| median(times)).collect();
-            let micros = |i: usize| medians.get(i).map_or("-".to_owned(), |m| format!("{m:.0}"));
+            let typical: Vec<f64> = times.iter().map(|times| clock.typical(times)).collect();
+            let micros = |i: usize| typical.get(i).map_or("-".to_owned(), |m| format!("{m:.0}"));
             let ratio = |i: usize| {
-                medians
+                typical
                     .get(i)
-                    .map_or("-".to_owned(), |m| format!("{:.2}", medians[0] / m))
+                    .map_or("-".to_owned(), |m| format!("{:.2}", typical[0] / m))
             };
             println!(
                 "| {name} | {batch} | {} | {} | {} | {} | {} | {} | {} |",
@@ -196,7 +200,7 @@ fn all(arguments: &Arguments, folder: &Path, device: &Device) -> Result<()> {
                 ratio(3)
             );
             for (i, (peer, limit)) in [("ort", 1.2), ("rten", 1.0)].into_iter().enumerate() {
-                if medians[0] > limit * medians[i + 1] {
+                if typical[0] > limit * typical[i + 1] {
                     losses.push(format!("{name} at {batch}: {} of {peer}'s time", ratio(i + 1)));
                 }
             }

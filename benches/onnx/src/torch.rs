@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use polygrad_core::{DType, Error, ErrorKind, Result};
 
+use crate::clock::Clock;
 use crate::engines::Inputs;
 
 const PROGRAM: &str = include_str!("models.py");
@@ -75,9 +76,16 @@ impl Torch {
     }
 
     /// The total time of this number of runs.
-    pub fn time(&mut self, runs: usize) -> Result<Duration> {
-        let nanos = self.ask(&runs.to_string())?.parse().map_err(failed)?;
-        Ok(Duration::from_nanos(nanos))
+    pub fn time(&mut self, runs: usize, clock: Clock) -> Result<Duration> {
+        let line = self.ask(&runs.to_string())?;
+        let (wall, processor) = line
+            .split_once(' ')
+            .ok_or_else(|| failed(format!("it said {line:?}")))?;
+        let nanos = match clock {
+            Clock::Wall => wall,
+            Clock::Processor => processor,
+        };
+        Ok(Duration::from_nanos(nanos.parse().map_err(failed)?))
     }
 
     pub fn logits(&mut self) -> Result<Vec<f32>> {
