@@ -114,6 +114,7 @@ impl Backend for Cpu {
         quantize_u8 => rescale::quantize_u8,
         dynamic_quantize_u8 => rescale::dynamic_quantize_u8,
         dequantize_u8 => rescale::dequantize_u8,
+        fake_quantize => rescale::fake_quantize,
         linear_weight_grad => linear_grad::linear_weight_grad,
         attention => attention::attention,
         attention_backward => attention::attention_backward,
@@ -186,7 +187,7 @@ impl Backend for Cpu {
             Prepack::Linear => matmul::prepack(weight),
             Prepack::Conv => Ok(conv::prepack(weight)),
             Prepack::MatmulU8 => quantized::prepack(weight),
-            Prepack::ConvU8 => conv::prepack_u8(weight),
+            Prepack::ConvU8 => Ok(conv::prepack_u8(weight)),
             _ => Ok(weight.clone()),
         }
     }

@@ -1,21 +1,26 @@
 //! Convolution of bytes. If a group has hardly any outputs, as in depthwise convolutions, making words of the image
-//! would cost more than the product, so each tap is added directly from the image.
+//! would cost more than the product, so such sums are computed in floats, which hold them exactly.
 
-use polygrad_core::{ConvParams, DType, Result};
+use std::sync::OnceLock;
 
-use super::output_shape;
+use polygrad_core::{ConvParams, DType, Result, Shape};
+
+use super::{few_on, output_shape, product};
 use crate::Pointer;
-use crate::buffers::Buffer;
 use crate::gemm::bytes::Zeros;
 use crate::gemm::bytes::windows::{Convolution, Filters, Out};
+use crate::ops::convert;
 use crate::ops::quantized::{numbers_for, operand};
 use crate::ops::rescale::{self, Rows};
-use crate::simd::{Kernel, Level, Simd};
 use crate::{CpuDevice, CpuTensor};
-use polygrad_cpu_kernels::conv::geometry::{Geometry, spread};
+use polygrad_cpu_kernels::conv::geometry::Geometry;
+use polygrad_cpu_kernels::conv::{few, filters};
 
 /// The most outputs of a group for which words are not worth their way.
 const FEW: usize = 2;
+
+/// The most products of two numbers between -255 and 255 whose sum f32 holds exactly, in any order.
+const EXACT: usize = (1 << 24) / (255 * 255);
 
 /// See [`polygrad_core::Backend::conv_u8`].
 pub(crate) fn conv_u8(
@@ -77,45 +82,42 @@ fn convolved(
         return Ok(out);
     }
     let device = x.device();
+    let g = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
+    let zero_weight = Zeros(zero_weight.slice()?);
+    let zero_x = zero_x.slice::<u8>()?[0];
+    if g.rows() == 0 || g.outputs <= FEW && g.rows() <= EXACT {
+        let (x, weight) = (rescale::centred(&x, zero_x)?, centred_filters(&weight, zero_weight)?);
+        let sums = convert::cast(&exact_sums(&x, &weight, shape, &g)?, DType::I32)?;
+        let Some(bytes) = bytes else { return Ok(sums) };
+        bytes.write(device, &g, sums.slice()?, Pointer(out.ptr_mut()));
+        return Ok(out);
+    }
     let convolution = Whole {
         filters: weight.packed(),
-        g: Geometry::of_conv(x.shape(), weight.shape(), &shape, params),
+        g,
         x: x.slice()?,
         weight: weight.slice()?,
-        zero_x: zero_x.slice::<u8>()?[0],
-        zero_weight: Zeros(zero_weight.slice()?),
+        zero_x,
+        zero_weight,
         to: Pointer(out.ptr_mut()),
         bytes,
     };
-    if convolution.g.outputs <= FEW || convolution.g.rows() == 0 {
-        convolution.by_taps(device)?;
-    } else {
-        convolution.by_words(device)?;
-    }
+    convolution.by_words(device)?;
     Ok(out)
 }
 
-/// See [`polygrad_core::Backend::prepack`], for the weight of a convolution of bytes in one group.
-pub(crate) fn prepack_u8(weight: &CpuTensor) -> Result<CpuTensor> {
-    if weight.dtype() != DType::U8 || weight.shape().rank() < 3 || weight.numel() == 0 {
-        return Ok(weight.clone());
+/// See [`polygrad_core::Backend::prepack`]: adds a slot for the packed filters, which depend on the number of groups.
+pub(crate) fn prepack_u8(weight: &CpuTensor) -> CpuTensor {
+    match weight.dtype() {
+        DType::U8 => weight.with_packed(OnceLock::<Filters>::new()),
+        _ => weight.clone(),
     }
-    let weight = weight.contiguous()?;
-    let shape = weight.shape();
-    let dims = (1, shape[0], shape[1]);
-    let filters = Filters::new(
-        weight.device(),
-        dims,
-        spread(&shape[2..], shape.rank() - 2, 1),
-        weight.slice()?,
-    )?;
-    Ok(weight.with_packed(filters))
 }
 
 struct Whole<'a> {
     g: Geometry,
-    /// The weight, if it was packed before.
-    filters: Option<&'a Filters>,
+    /// Where the packed weight is kept, if it is.
+    filters: Option<&'a OnceLock<Filters>>,
     x: &'a [u8],
     weight: &'a [u8],
     zero_x: u8,
@@ -128,140 +130,71 @@ struct Whole<'a> {
 impl Whole<'_> {
     fn by_words(&self, device: CpuDevice) -> Result<()> {
         let g = &self.g;
-        let packed;
-        let filters = match self.filters.filter(|filters| filters.are(device, g)) {
-            Some(filters) => filters,
-            None => {
-                packed = Filters::new(device, (g.groups, g.outputs, g.inputs), g.kernel, self.weight)?;
-                &packed
-            }
-        };
         let bias = self.bytes.as_ref().map_or(&[0][..], |bytes| bytes.bias);
-        let convolution = Convolution {
-            g,
-            filters,
-            x: self.x,
-            zero_x: self.zero_x,
-            zero_weight: self.zero_weight,
-            bias,
-        };
         let out = match &self.bytes {
             Some(bytes) => Out::Bytes(self.to.at(0), bytes.scale, bytes.zero),
             None => Out::Sums(self.to.at(0).cast()),
         };
-        // SAFETY: the operands are as large as the geometry says; the output is new.
-        unsafe { convolution.run(device, out) }
-    }
-
-    fn by_taps(&self, device: CpuDevice) -> Result<()> {
-        let (g, places) = (&self.g, self.g.out_plane());
-        let ns = (g.outputs * g.inputs * g.taps() * places) as f32 * 0.1;
-        device.try_each(g.batch * g.groups, ns, |image| {
-            for output in 0..g.outputs {
-                let plane = image * g.outputs + output;
-                let filter = image % g.groups * g.outputs + output;
-                let room;
-                let sums = match &self.bytes {
-                    Some(_) => {
-                        room = Buffer::alloc(places * size_of::<i32>())?;
-                        room.as_ptr().cast()
-                    }
-                    None => self.to.at(0).cast::<i32>().wrapping_add(plane * places),
+        filters::with(
+            self.filters,
+            |filters| filters.are(device, g),
+            || Filters::new(device, (g.groups, g.outputs, g.inputs), g.kernel, self.weight),
+            |filters| {
+                let convolution = Convolution {
+                    g,
+                    filters,
+                    x: self.x,
+                    zero_x: self.zero_x,
+                    zero_weight: self.zero_weight,
+                    bias,
                 };
-                // SAFETY: the output is new, and each of its planes belongs to one task; sums are set to 0 before they
-                // are read.
-                let sums = unsafe {
-                    sums.write_bytes(0, places);
-                    std::slice::from_raw_parts_mut(sums, places)
-                };
-                let work = Taps {
-                    of: self,
-                    image: &self.x[image * g.inputs * g.plane()..],
-                    filter,
-                    to: &mut *sums,
-                };
-                Level::run_loops(device.vectors(), work);
-                if let Some(bytes) = &self.bytes {
-                    // SAFETY: as above.
-                    let to = unsafe { std::slice::from_raw_parts_mut(self.to.at(plane * places), places) };
-                    bytes.write(device, filter, sums, to);
-                }
-            }
-            Ok(())
-        })
+                // SAFETY: the operands are as large as the geometry says; the output is new.
+                unsafe { convolution.run(device, out) }
+            },
+        )
     }
 }
 
 impl Bytes<'_> {
-    fn write(&self, device: CpuDevice, output: usize, from: &[i32], to: &mut [u8]) {
-        let bias = self.bias.get(output).unwrap_or(&self.bias[0]);
-        let scale = self.scale.get(output).unwrap_or(&self.scale[0]);
-        let row = Rows {
-            sums: from,
-            columns: from.len(),
-            to: to.as_mut_ptr(),
-            step: from.len(),
-        };
-        rescale::bytes(device, &row, (&[*scale], &[*bias]), self.zero);
+    /// Makes bytes of the sums of all images.
+    fn write(&self, device: CpuDevice, g: &Geometry, sums: &[i32], to: Pointer<u8>) {
+        let (places, channels) = (g.out_plane(), g.groups * g.outputs);
+        device.each(g.batch * channels, places as f32 * 0.3, |plane| {
+            let channel = plane % channels;
+            let bias = self.bias.get(channel).unwrap_or(&self.bias[0]);
+            let scale = self.scale.get(channel).unwrap_or(&self.scale[0]);
+            let row = Rows {
+                sums: &sums[plane * places..][..places],
+                columns: places,
+                to: to.at(plane * places),
+                step: places,
+            };
+            rescale::bytes(device, &row, (&[*scale], &[*bias]), self.zero);
+        });
     }
 }
 
-/// Position of a tap along each axis.
-fn tap_at(g: &Geometry, tap: usize) -> [usize; 3] {
-    let [_, height, width] = g.kernel;
-    [tap / (height * width), tap / width % height, tap % width]
-}
-
-/// Start of the input row that a tap reads for an output line, or `None` if that row lies in the border.
-fn input_line(g: &Geometry, channel: usize, tap: [usize; 3], line: [usize; 2]) -> Option<usize> {
-    let mut input = channel;
-    for axis in 0..2 {
-        let place = (line[axis] * g.stride[axis] + tap[axis] * g.dilation[axis]).checked_sub(g.padding[axis])?;
-        input = input * g.input[axis] + Some(place).filter(|&place| place < g.input[axis])?;
+/// The weight minus its zero points.
+fn centred_filters(weight: &CpuTensor, zeros: Zeros<'_>) -> Result<CpuTensor> {
+    let mut out = CpuTensor::empty(*weight.shape(), DType::F32, weight.device())?;
+    let each = weight.numel() / weight.shape()[0];
+    let to = Pointer(out.ptr_mut().cast::<f32>());
+    for (i, &x) in weight.slice::<u8>()?.iter().enumerate() {
+        // SAFETY: the output is new and of the weight's shape.
+        unsafe { to.at(i).write(f32::from(x) - zeros.get(i / each) as f32) };
     }
-    Some(input * g.input[2])
+    Ok(out)
 }
 
-/// One plane of the result, to which each tap of its filter is added.
-struct Taps<'a, 'b> {
-    of: &'a Whole<'b>,
-    image: &'a [u8],
-    filter: usize,
-    to: &'a mut [i32],
-}
-
-impl Kernel for Taps<'_, '_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Self { of, image, filter, to } = self;
-        let (g, zero) = (&of.g, i16::from(of.zero_x));
-        let filters = &of.weight[filter * g.inputs * g.taps()..][..g.inputs * g.taps()];
-        let zero_weight = of.zero_weight.get(filter) as i16;
-        let (width, stride) = (g.output[2], g.stride[2]);
-        for (row, &weight) in filters.iter().enumerate() {
-            let (channel, tap) = (row / g.taps(), tap_at(g, row % g.taps()));
-            let (inside, past, start) = g.positions_inside(2, tap[2]);
-            let factor = i16::from(weight) - zero_weight;
-            for (line, to) in to.chunks_exact_mut(width).enumerate() {
-                let place = [line / g.output[1], line % g.output[1]];
-                let Some(input) = input_line(g, channel, tap, place).filter(|_| inside < past) else {
-                    continue;
-                };
-                let (to, from) = (&mut to[inside..past], &image[input + start..]);
-                // Both factors are between -255 and 255. They are i16, so that the compiler multiplies 16 bits by 16.
-                let add = |to: &mut i32, x: u8| {
-                    *to = to.wrapping_add(i32::from(i16::from(x) - zero) * i32::from(factor));
-                };
-                if stride == 1 {
-                    to.iter_mut().zip(from).for_each(|(to, x)| add(to, *x));
-                } else {
-                    to.iter_mut()
-                        .zip(from.iter().step_by(stride))
-                        .for_each(|(to, x)| add(to, *x));
-                }
-            }
-        }
+/// A convolution of whole numbers in f32, by a kernel that only adds products.
+fn exact_sums(x: &CpuTensor, weight: &CpuTensor, shape: Shape, g: &Geometry) -> Result<CpuTensor> {
+    let mut out = CpuTensor::empty(shape, DType::F32, x.device())?;
+    match few_on(x, g) {
+        // SAFETY: all three are contiguous and have the shapes of the geometry.
+        Some(device) => unsafe {
+            few::forward(device, g, x.typed()?, weight.typed()?, None, out.ptr_mut().cast())?;
+        },
+        None => product::forward::<f32>(x, weight, &mut out, g, None)?,
     }
+    Ok(out)
 }

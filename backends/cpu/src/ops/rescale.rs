@@ -3,13 +3,13 @@
 use std::iter::repeat;
 use std::sync::{Mutex, PoisonError};
 
-use polygrad_core::{DType, Element, Result, Scalar, Shape};
+use polygrad_core::{DType, Element, Result, Scalar, Shape, decompose};
 
 use super::quantized::{numbers_for, operand};
 use super::{convert, create};
 use crate::Pointer;
 use crate::simd::{Kernel, Level, Simd};
-use crate::{CpuDevice, CpuTensor};
+use crate::{Cpu, CpuDevice, CpuTensor};
 
 /// Rows of sums as bytes: scale and bias are one for all, or one for each column.
 pub(crate) fn bytes(device: CpuDevice, rows: &Rows<'_, u8>, (scale, bias): (&[f32], &[i32]), zero: u8) {
@@ -125,6 +125,36 @@ pub(crate) fn dequantize_u8(x: &CpuTensor, scale: &CpuTensor, zero: &CpuTensor) 
     let x = operand(op, x, DType::U8)?;
     let (scale, zero) = constants(op, scale, zero)?;
     each(&x, move |x: u8| (f32::from(x) - zero) * scale)
+}
+
+/// See [`polygrad_core::Backend::fake_quantize`]. In one pass if all numbers have the same scale.
+pub(crate) fn fake_quantize(
+    x: &CpuTensor,
+    scale: &CpuTensor,
+    zero: &CpuTensor,
+    bounds: [i32; 2],
+    axis: usize,
+) -> Result<CpuTensor> {
+    let all = [x, scale, zero];
+    if all.iter().any(|each| each.dtype() != DType::F32) || scale.numel() != 1 || zero.numel() != 1 {
+        return decompose::fake_quantize::<Cpu>(x, scale, zero, bounds, axis);
+    }
+    let [scale, zero] = [scale.contiguous()?, zero.contiguous()?];
+    let (scale, zero) = (scale.slice::<f32>()?[0], zero.slice::<f32>()?[0]);
+    let [low, high] = bounds.map(|bound| bound as f32);
+    each(&x.contiguous()?, move |x: f32| {
+        let q = (x / scale).round_ties_even() + zero;
+        // NaN stays NaN.
+        let q = if q < low { low } else { q };
+        let q = if q > high { high } else { q };
+        (q - zero) * scale
+    })
+}
+
+/// Bytes minus their zero point.
+pub(crate) fn centred(x: &CpuTensor, zero: u8) -> Result<CpuTensor> {
+    let zero = f32::from(zero);
+    each(x, move |x: u8| f32::from(x) - zero)
 }
 
 /// The scale and the zero point, one number each.

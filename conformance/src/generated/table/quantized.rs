@@ -120,19 +120,17 @@ fn convolutions(samples: &mut Vec<Sample>) {
         let call = || Op::ConvU8(Box::new(params));
         let each = vec![bytes(x), bytes(weight), zero(&[131.0]), bytes(&weight[..1])];
         samples.push(Sample::new(call(), each, words));
-        if params.groups == 1 {
-            let weights = || bytes(weight).fixed();
-            let packed = Operand::derived(weight, Op::Prepack(Prepack::ConvU8), &[1], 0);
-            let all = vec![
-                bytes(x),
-                weights().helper(),
-                packed,
-                zero(&[131.0]),
-                bytes(&weight[..1]),
-            ];
-            samples.push(Sample::new(call(), all, format!("{words} prepacked").trim()));
-            samples.push(Sample::new(Op::Prepack(Prepack::ConvU8), vec![weights()], ""));
-        }
+        let weights = || bytes(weight).fixed();
+        let packed = Operand::derived(weight, Op::Prepack(Prepack::ConvU8), &[1], 0);
+        let all = vec![
+            bytes(x),
+            weights().helper(),
+            packed,
+            zero(&[131.0]),
+            bytes(&weight[..1]),
+        ];
+        samples.push(Sample::new(call(), all, format!("{words} prepacked").trim()));
+        samples.push(Sample::new(Op::Prepack(Prepack::ConvU8), vec![weights()], ""));
         let words = format!("{words} zero 128");
         let all = vec![extremes(x), extremes(weight), zero(&[0.0]), zero(&[128.0])];
         samples.push(Sample::new(call(), all, words.trim()));
