@@ -199,13 +199,19 @@ fn pow(c: &Call<'_>) -> Results {
     let (a, b) = (c.x(0)?, c.x(1)?);
     fits(c, &[&a, &b])?;
     let dtype = a.dtype();
-    if b.dtype() == dtype {
+    let number = c.need(1)?.on_host().is_some() && b.numel() == 1 && b.rank() <= a.rank();
+    if number && dtype.is_float() {
         // The exponent is not put on the device, since kernels specialize squares.
-        let number = c.need(1)?.on_host().is_some() && b.numel() == 1 && b.rank() <= a.rank();
-        return match number && dtype.is_float() {
-            true => one(a.pow(c.scalar(1)?.to_f64())?),
-            false => one(a.pow(&b)?),
-        };
+        let exponent = c.scalar(1)?.to_f64();
+        match exponent {
+            // Shorter floats would be rounded twice.
+            3.0 if dtype.size() >= 4 => return one(((&a * &a)? * &a)?),
+            _ if exponent == 2.0 || b.dtype() == dtype => return one(a.pow(exponent)?),
+            _ => {}
+        }
+    }
+    if b.dtype() == dtype {
+        return one(a.pow(&b)?);
     }
     // The base's dtype might not represent the exponent; integers wrap at the end.
     let wide = if dtype.is_float() || b.dtype().is_float() {
