@@ -170,6 +170,29 @@ fn rows_of_a_table_are_taken_as_bytes() -> Result<()> {
     holds(&graph, &[3, 5], &expected, &steps)
 }
 
+#[test]
+fn numbers_that_are_only_rounded_stay_floats() -> Result<()> {
+    let pair = |element, scale, zero| {
+        let constants = vec![("s", real(&[], &[scale])), ("z", number(element, &[], &[zero]))];
+        let mut graph = file(
+            constants,
+            &[
+                ("QuantizeLinear", "x s z", "q", &[]),
+                ("DequantizeLinear", "q s z", "d", &[]),
+                ("Neg", "d", "y", &[]),
+            ],
+        );
+        graph.opsets = [(String::new(), 21)].into();
+        graph
+    };
+    let steps = ["QuantizeLinear+DequantizeLinear", "Neg"];
+    // The ranges cut numbers off at both ends.
+    let i8 = [1.25, -1.06, 0.02, -0.38, -1.3, -0.5];
+    holds(&pair(I8, 0.01, -3), &[1, 6], &i8, &steps)?;
+    let u16 = [1.2, -0.766_05, 0.020_01, -0.380_01, -0.766_05, -0.500_01];
+    holds(&pair(ElementType::U16, 0.000_03, 40000), &[1, 6], &u16, &steps)
+}
+
 /// A linear layer whose input is quantized in each run.
 fn dynamic() -> Graph {
     let constants = vec![

@@ -1,6 +1,6 @@
 //! Kinds of fused steps, and how they are computed.
 
-use polygrad_core::{Activation, BlockScheme, ConvParams, PoolParams, Prepack, Result, Shape};
+use polygrad_core::{Activation, BlockScheme, ConvParams, DType, PoolParams, Prepack, Result, Shape};
 use polygrad_tensor::{Attention, Tensor, inference};
 use smallvec::{SmallVec, smallvec};
 
@@ -44,6 +44,11 @@ pub(crate) enum Fused {
         /// The axis of the softmax.
         axis: i64,
         masking: Masking,
+    },
+    /// Of `x`, a scale and a zero point, both `[1]` in f32.
+    Rounded {
+        /// The least and the largest integer.
+        bounds: [i32; 2],
     },
 }
 
@@ -109,6 +114,10 @@ impl Fused {
             }
             Self::Forest(forest) => forest.run(c),
             Self::Attention { scale, axis, masking } => attention(c, *scale, *axis, *masking),
+            Self::Rounded { bounds } => {
+                let x = c.x(0)?.to_dtype(DType::F32)?;
+                one(x.fake_quantize(&c.x(1)?, &c.x(2)?, *bounds, None)?)
+            }
             Self::Recurrent(layer) => match layer.run(c)? {
                 Some(results) => Ok(results),
                 None => ops::apply(layer.general, c),
@@ -125,7 +134,8 @@ impl Fused {
             | Self::MaxPool { .. }
             | Self::Recurrent(_)
             | Self::Forest(_)
-            | Self::Attention { .. } => None,
+            | Self::Attention { .. }
+            | Self::Rounded { .. } => None,
         }
     }
 }

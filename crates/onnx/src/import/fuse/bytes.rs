@@ -8,7 +8,11 @@ use polygrad_tensor::{Tensor, inference};
 use super::Draft;
 use super::single::flag;
 use crate::graph::{Attribute, ElementType};
-use crate::import::ops::whole;
+use crate::import::ops::{MICROSOFT, whole};
+use crate::import::plan::Action;
+
+/// Ops on numbers of 8 bits whose zero points are operands.
+const QUANTIZED: [&str; 4] = ["QGemm", "QLinearConv", "QLinearMatMul", "MatMulIntegerToFloat"];
 
 impl Draft<'_> {
     /// Converts a constant i8 weight and its zero point to bytes, adding 128 to both so that they represent the same
@@ -45,15 +49,35 @@ impl Draft<'_> {
             self.give(i, zero, zero_point);
         }
         let node = self.step(i).map(|step| &step.node);
-        let packed = match node.map(|node| (node.op_type.as_str(), node.attribute("group"))) {
-            Some(("ConvInteger" | "QLinearConv", None | Some(Attribute::Int(1)))) => {
-                inference::prepacked(&values, Prepack::ConvU8)?
-            }
-            // The tiles of grouped convolutions differ.
-            Some(("ConvInteger" | "QLinearConv", _)) => values,
-            _ => inference::prepacked(&values, Prepack::MatmulU8)?,
+        let kind = match node.map(|node| node.op_type.as_str()) {
+            Some("ConvInteger" | "QLinearConv") => Prepack::ConvU8,
+            _ => Prepack::MatmulU8,
         };
-        self.give(i, weight, packed);
+        self.give(i, weight, inference::prepacked(&values, kind)?);
+        Ok(())
+    }
+
+    /// Makes lists of one number of single zero points in bytes, and of the scales of conversions, as the backend's
+    /// ops take them.
+    pub(super) fn lists(&mut self, i: usize) -> Result<()> {
+        let Some(step) = self.step(i).filter(|step| matches!(step.action, Action::Op(_))) else {
+            return Ok(());
+        };
+        let op = step.node.op_type.as_str();
+        let converts = matches!(op, "QuantizeLinear" | "DequantizeLinear");
+        if !matches!(step.node.domain.as_str(), "" | MICROSOFT) || !(converts || QUANTIZED.contains(&op)) {
+            return Ok(());
+        }
+        for operand in 1..step.inputs.len() {
+            let element = self.constant(i, operand).and_then(|value| value.element());
+            let wanted = element == Some(ElementType::U8) || converts && element == Some(ElementType::F32);
+            if wanted
+                && let Some(number) = self.tensor(i, operand)?
+                && number.rank() == 0
+            {
+                self.give(i, operand, number.reshape([1])?);
+            }
+        }
         Ok(())
     }
 

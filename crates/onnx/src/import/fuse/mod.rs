@@ -10,6 +10,7 @@ mod bytes;
 mod foreign;
 mod images;
 mod merge;
+mod rounded;
 mod single;
 
 use std::collections::{HashMap, HashSet};
@@ -79,7 +80,9 @@ impl<'a> Draft<'a> {
     /// Returns the steps, the constants, and the number of slots.
     pub(super) fn fuse(mut self) -> Result<(Vec<Step>, Constants, usize)> {
         for i in 0..self.steps.len() {
+            self.rounded(i)?;
             self.single(i)?;
+            self.lists(i)?;
         }
         for i in 0..self.steps.len() {
             let mut at = i;

@@ -149,9 +149,13 @@ fn spread(c: &Call<'_>, i: usize, x: &Tensor) -> Result<Option<Tensor>> {
     }))
 }
 
+/// Operand 1, which must be there, by [`spread`].
+fn scale(c: &Call<'_>, x: &Tensor) -> Result<Tensor> {
+    spread(c, 1, x)?.ok_or_else(|| malformed("the scale is missing"))
+}
+
 pub(super) fn quantize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
-    let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     let element = match (c.value(2), c.element_attribute("output_dtype")?) {
         (Some(_), _) => c.element(2)?,
         (None, Some(element)) => element,
@@ -160,6 +164,7 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
     if let Some(value) = as_bytes(c, &x, element)? {
         return Ok(smallvec![value]);
     }
+    let scale = scale(c, &x)?;
     // The quotient is rounded in the scale's dtype, unless the file says otherwise.
     let float = match c.element_attribute("precision")? {
         Some(element) => element.dtype()?,
@@ -202,7 +207,7 @@ fn is_plain(c: &Call<'_>, element: ElementType) -> Result<bool> {
     let zero = !c.has(2) || (one(2)? && c.element(2)? == element);
     let tracked = [0, 1].iter().any(|&i| c.value(i).is_some_and(Value::is_tracked));
     let plain = zero && !tracked && c.count("block_size", 0)? == 0;
-    Ok(plain && one(1)? && c.element(1)? == ElementType::F32)
+    Ok(plain && c.has(1) && one(1)? && c.element(1)? == ElementType::F32)
 }
 
 /// QuantizeLinear to 8 bits in one pass, for the usual operands.
@@ -212,20 +217,20 @@ fn as_bytes(c: &Call<'_>, x: &Tensor, element: ElementType) -> Result<Option<Val
     if x.dtype() != DType::F32 || !eight || precision != ElementType::F32 || !is_plain(c, element)? {
         return Ok(None);
     }
-    let y = inference::quantize_u8(x, &c.x(1)?.reshape([1])?, &whole::zero_byte(c, 2, element)?)?;
+    let y = inference::quantize_u8(x, &whole::list(c.x(1)?)?, &whole::zero_byte(c, 2, element)?)?;
     whole::numbers(y, element).map(Some)
 }
 
 pub(super) fn dequantize(c: &Call<'_>) -> Results {
     let x = c.x(0)?;
-    let scale = spread(c, 1, &x)?.ok_or_else(|| malformed("the scale is missing"))?;
     if c.element(0)? == ElementType::U8
         && c.element_attribute("output_dtype")?.is_none()
         && is_plain(c, ElementType::U8)?
     {
         let zero = whole::zero_byte(c, 2, ElementType::U8)?;
-        return one(inference::dequantize_u8(&x, &c.x(1)?.reshape([1])?, &zero)?);
+        return one(inference::dequantize_u8(&x, &whole::list(c.x(1)?)?, &zero)?);
     }
+    let scale = scale(c, &x)?;
     let dtype = match c.element_attribute("output_dtype")? {
         Some(element) => element.dtype()?,
         None => scale.dtype(),

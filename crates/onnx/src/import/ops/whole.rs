@@ -46,7 +46,15 @@ pub(super) fn zero_byte(c: &Call<'_>, i: usize, element: ElementType) -> Result<
     if !c.has(i) {
         return c.make(vec![if element == ElementType::I8 { SIGN as u8 } else { 0 }], &[1]);
     }
-    bytes(&c.x(i)?.reshape([c.shape(i)?.numel()])?, element)
+    bytes(&list(c.x(i)?)?, element)
+}
+
+/// A number or a list as a list.
+pub(crate) fn list(x: Tensor) -> Result<Tensor> {
+    match x.rank() {
+        1 => Ok(x),
+        _ => x.reshape([x.numel()]),
+    }
 }
 
 /// 8-bit numbers as bytes.

@@ -340,7 +340,7 @@ impl<'a> View<'a> {
         let plain = node.attributes.iter().all(|(name, _)| name == "axis");
         let count = scale.1.host().shape().numel();
         let fits = node.op_type == op_type
-            && node.domain.is_empty()
+            && matches!(node.domain.as_str(), "" | MICROSOFT)
             && plain
             && matches!(zero.1.element(), ElementType::U8 | ElementType::I8)
             && scale.1.element() == ElementType::F32
@@ -353,7 +353,7 @@ impl<'a> View<'a> {
     fn bias(&self, id: ValueId, x: &Quantized<'_>, w: &Quantized<'_>) -> Option<ValueId> {
         let node = self
             .maker(Some(id))
-            .filter(|node| node.op_type == "DequantizeLinear" && node.domain.is_empty())?;
+            .filter(|node| node.op_type == "DequantizeLinear" && matches!(node.domain.as_str(), "" | MICROSOFT))?;
         let &[Some(values), Some(scale), ref zero @ ..] = node.inputs.as_slice() else {
             return None;
         };

@@ -15,8 +15,8 @@ pub(super) type Constants = Vec<(ValueId, Literal)>;
 /// The operands of a node that may be quantized, each with its zero point.
 fn reads(node: &Node) -> &'static [(usize, usize)] {
     match (node.domain.as_str(), node.op_type.as_str()) {
-        ("", "DequantizeLinear") => &[(0, 2)],
-        ("", "QLinearConv" | "QLinearMatMul") | (MICROSOFT, "QGemm") => &[(0, 2), (3, 5)],
+        ("" | MICROSOFT, "DequantizeLinear") | (MICROSOFT, "QLinearSigmoid" | "QLinearLeakyRelu") => &[(0, 2)],
+        ("", "QLinearConv" | "QLinearMatMul") | (MICROSOFT, "QGemm" | "QLinearAdd" | "QLinearMul") => &[(0, 2), (3, 5)],
         (MICROSOFT, "MatMulIntegerToFloat") => &[(0, 4), (1, 5)],
         _ => &[],
     }
@@ -25,8 +25,9 @@ fn reads(node: &Node) -> &'static [(usize, usize)] {
 /// The zero point of a node's result.
 fn writes(node: &Node) -> Option<usize> {
     match (node.domain.as_str(), node.op_type.as_str()) {
-        ("", "QuantizeLinear") => Some(2),
-        ("", "QLinearConv" | "QLinearMatMul") => Some(7),
+        ("" | MICROSOFT, "QuantizeLinear") => Some(2),
+        (MICROSOFT, "QLinearSigmoid" | "QLinearLeakyRelu") => Some(4),
+        ("", "QLinearConv" | "QLinearMatMul") | (MICROSOFT, "QLinearAdd" | "QLinearMul") => Some(7),
         (MICROSOFT, "QGemm") => Some(8),
         _ => None,
     }

@@ -54,6 +54,10 @@ fn zero(c: &Call<'_>, i: usize, of: ElementType, columns: Option<usize>) -> Resu
             "operand {i} is {element}, the zero point of {of}"
         )));
     }
+    let shape = c.shape(i)?;
+    if shape.rank() <= 1 && (shape.numel() == 1 || Some(shape.numel()) == columns) {
+        return Ok(Some(c.need(i)?.clone()));
+    }
     let x = match columns {
         None => single(c, i)?,
         Some(columns) => by_column(c, i, columns)?,
@@ -100,7 +104,7 @@ fn real(c: &Call<'_>, inputs: &[Option<Value>], scale: &Tensor, bias: usize) -> 
         && given.as_ref().is_none_or(|bias| plain(bias) && !bias.is_tracked())
         && let Some(pair) = byte_operands(&factors, [0, 1], [2, 3])?
     {
-        return pair.real(&scale.reshape([scale.numel()])?, given.as_ref());
+        return pair.real(&whole::list(scale.clone())?, given.as_ref());
     }
     let sums = whole_product(&factors, [0, 1], [2, 3])?;
     with_bias(c, (sums.to_dtype(DType::F32)? * scale)?, bias)
