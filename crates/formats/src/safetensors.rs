@@ -16,6 +16,9 @@ pub(crate) fn begins(start: &[u8]) -> bool {
 /// Reads the structure of a file, without its values.
 pub(crate) fn open(source: &Source) -> Result<Contents> {
     let header = SafetensorsHeader::read(source.from(0), source.length)?;
+    if let Some(first) = header.tensors.first() {
+        header.check(source.from(first.offset))?;
+    }
     let entry = |entry: SafetensorsEntry| {
         let shape = Shape::new(&entry.shape).map_err(|e| about_tensor(e, &entry.name))?;
         let element = match entry.element {

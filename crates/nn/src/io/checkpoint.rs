@@ -15,8 +15,6 @@ use crate::{Module, StateDict};
 
 /// The key, in the file's header, of a checkpoint's parts that are not tensors.
 const KEY: &str = "polygrad";
-/// The key of the checksum of everything else in the file. Files of earlier versions have none.
-const SUM: &str = "polygrad.checksum";
 const VERSION: u32 = 1;
 const MODEL: &str = "model.";
 const OPTIMIZER: &str = "optimizer.";
@@ -70,19 +68,6 @@ struct Header {
 }
 
 impl Header {
-    /// Parses a file's header, and compares the checksum; `place` names the file in errors.
-    fn checked(metadata: &BTreeMap<String, String>, tensors: &StateDict, place: &str) -> Result<Self> {
-        let header = Self::of(metadata, place)?;
-        match (metadata.get(SUM), metadata.get(KEY)) {
-            (Some(sum), Some(record)) if *sum != checksum(record, tensors) => Err(Error::new(
-                ErrorKind::Format,
-                format!("cannot resume from {place}: its content is not what was written: it has another checksum"),
-            )
-            .with_hint("the file is damaged: take an earlier checkpoint")),
-            _ => Ok(header),
-        }
-    }
-
     /// Parses the texts of a file's header; `place` names the file in errors.
     fn of(metadata: &BTreeMap<String, String>, place: &str) -> Result<Self> {
         let fail = |what: String| Error::new(ErrorKind::Format, format!("cannot resume from {place}: {what}"));
@@ -102,27 +87,6 @@ impl Header {
         }
         Ok(header)
     }
-}
-
-/// A checksum of the record of a run and of its tensors in any order, by their names and values. A change of one byte
-/// always changes it: each step maps different sums to different sums.
-fn checksum(record: &str, tensors: &StateDict) -> String {
-    // The prime of FNV-1a with 64 bits, here with eight bytes in each step.
-    let step = |sum: u64, bytes: &[u8]| {
-        let (words, rest) = bytes.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
-        words.fold(sum, |sum, word| (sum ^ word).wrapping_mul(0x0100_0000_01b3))
-    };
-    let start = 0xcbf2_9ce4_8422_2325;
-    let tensors = tensors
-        .iter()
-        .map(|(name, value)| step(step(start, name.as_bytes()), value.bytes()));
-    format!(
-        "{:016x}",
-        tensors.fold(step(start, record.as_bytes()), u64::wrapping_add)
-    )
 }
 
 /// A path in messages.
@@ -229,22 +193,17 @@ impl Checkpoint {
                     .map(|(name, value)| (format!("{prefix}{name}"), value.clone())),
             );
         }
-        let sum = checksum(&header, &tensors);
-        Ok((
-            tensors,
-            BTreeMap::from([(KEY.to_owned(), header), (SUM.to_owned(), sum)]),
-        ))
+        Ok((tensors, BTreeMap::from([(KEY.to_owned(), header)])))
     }
 
     /// Reads the file.
     ///
     /// # Errors
-    /// As [`StateDict::load`]; and [`ErrorKind::Format`] when the file is not a checkpoint, or one of a later version,
-    /// or a byte of it has changed since it was written.
+    /// As [`StateDict::load`]; and [`ErrorKind::Format`] when the file is not a checkpoint, or one of a later version.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let (state, metadata) = StateDict::load_with_metadata(path)?;
-        Self::of(&state, Header::checked(&metadata, &state, &shown(path))?)
+        Self::of(&state, Header::of(&metadata, &shown(path))?)
     }
 
     /// Parses the content of a file.
@@ -253,7 +212,7 @@ impl Checkpoint {
     /// As [`Checkpoint::load`], except those of the disk.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let (state, metadata) = StateDict::from_bytes(bytes)?;
-        Self::of(&state, Header::checked(&metadata, &state, "these bytes")?)
+        Self::of(&state, Header::of(&metadata, "these bytes")?)
     }
 
     fn of(state: &StateDict, header: Header) -> Result<Self> {

@@ -17,6 +17,9 @@ use super::stored::{reserved, unreadable};
 use super::{Stored, atomic, open_file};
 use crate::StateDict;
 
+/// The name of the checksum among the texts of a header. Files of other programs have none.
+const SUM: &str = "polygrad.checksum";
+
 /// The largest header that other implementations accept.
 const MAX_HEADER: u64 = 100_000_000;
 
@@ -30,7 +33,8 @@ impl StateDict {
         self.save_with_metadata(path, &BTreeMap::new())
     }
 
-    /// [`StateDict::save`] with texts by name in the file's header.
+    /// [`StateDict::save`] with texts by name in the file's header, and a checksum of them and the tensors, which is
+    /// compared whenever the file is read. [`StateDict::save`] writes none, for programs that change files in place.
     ///
     /// # Errors
     /// As [`StateDict::save`].
@@ -43,14 +47,14 @@ impl StateDict {
     /// Reads a safetensors file. Sizes are checked against the file's size before memory is allocated.
     ///
     /// # Errors
-    /// When the file cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or not a safetensors file;
-    /// [`ErrorKind::Unsupported`] when it holds a dtype that tensors do not have; [`ErrorKind::OutOfMemory`] when it
-    /// does not fit into memory.
+    /// When the file cannot be read; [`ErrorKind::Format`] when it is truncated, corrupt, or not a safetensors file, or
+    /// differs from its checksum; [`ErrorKind::Unsupported`] when it holds a dtype that tensors do not have;
+    /// [`ErrorKind::OutOfMemory`] when it does not fit into memory.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::load_with_metadata(path)?.0)
     }
 
-    /// [`StateDict::load`] with the texts in the file's header.
+    /// [`StateDict::load`] with the texts in the file's header, except the checksum.
     ///
     /// # Errors
     /// As [`StateDict::load`].
@@ -60,7 +64,7 @@ impl StateDict {
         read(file, length).map_err(|e| in_file(e, "read", path))
     }
 
-    /// The content of a safetensors file.
+    /// The content of a safetensors file, as [`StateDict::save_with_metadata`] writes it.
     ///
     /// # Errors
     /// When a tensor is called `__metadata__`, which the format reserves.
@@ -113,7 +117,7 @@ struct Layout<'a> {
 }
 
 struct Header<'a> {
-    metadata: &'a BTreeMap<String, String>,
+    metadata: BTreeMap<&'a str, &'a str>,
     tensors: Vec<(&'a str, TensorInfo)>,
 }
 
@@ -121,7 +125,7 @@ impl Serialize for Header<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         if !self.metadata.is_empty() {
-            map.serialize_entry("__metadata__", self.metadata)?;
+            map.serialize_entry("__metadata__", &self.metadata)?;
         }
         for (name, info) in &self.tensors {
             map.serialize_entry(name, info)?;
@@ -154,6 +158,14 @@ impl<'a> Layout<'a> {
             };
             tensors.push((*name, info));
         }
+        let mut metadata: BTreeMap<_, _> = metadata.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        metadata.remove(SUM);
+        let sum = (!metadata.is_empty()).then(|| {
+            let mut sum = Checksum::new(metadata.values().copied());
+            entries.iter().for_each(|(name, tensor)| sum.add(name, tensor));
+            sum.text()
+        });
+        metadata.extend(sum.as_deref().map(|sum| (SUM, sum)));
         let mut header = serde_json::to_vec(&Header { metadata, tensors }).map_err(|e| corrupt(e.to_string()))?;
         header.resize(header.len().next_multiple_of(8), b' ');
         Ok(Self {
@@ -189,8 +201,10 @@ fn file_dtype(dtype: DType) -> Dtype {
 pub struct SafetensorsHeader {
     /// The tensors, in the order of their values.
     pub tensors: Vec<SafetensorsEntry>,
-    /// The texts by name.
+    /// The texts by name, except the checksum.
     pub metadata: BTreeMap<String, String>,
+    /// The checksum, if the file has one.
+    sum: Option<String>,
 }
 
 /// A tensor in a safetensors file.
@@ -260,22 +274,88 @@ impl SafetensorsHeader {
                 length: (end - start) as u64,
             })
         };
-        let metadata = header.metadata().iter().flatten();
+        let texts = header.metadata().iter().flatten();
+        let mut metadata: BTreeMap<_, _> = texts.map(|(k, v)| (k.clone(), v.clone())).collect();
         Ok(Self {
             tensors: header.offset_keys().into_iter().filter_map(entry).collect(),
-            metadata: metadata.map(|(k, v)| (k.clone(), v.clone())).collect(),
+            sum: metadata.remove(SUM),
+            metadata,
         })
+    }
+
+    /// Reads the tensors, which follow the header, one at a time, and compares the checksum if the file has one.
+    ///
+    /// # Errors
+    /// As [`StateDict::load`].
+    pub fn read_tensors(&self, mut input: impl Read, mut take: impl FnMut(&str, HostTensor)) -> Result<()> {
+        let mut sum = Checksum::new(self.metadata.values().map(String::as_str));
+        for entry in &self.tensors {
+            let value = read_tensor(&mut input, entry).map_err(|e| about_tensor(e, &entry.name))?;
+            if self.sum.is_some() {
+                sum.add(&entry.name, &value);
+            }
+            take(&entry.name, value);
+        }
+        match &self.sum {
+            Some(written) if *written != sum.text() => Err(Error::new(
+                ErrorKind::Format,
+                "its content is not what was written: it has another checksum",
+            )
+            .with_hint(format!(
+                "the file is damaged: take an earlier copy; if a program changed it on purpose, remove {SUM} from \
+                 its header"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares the checksum, if the file has one. Only then are the tensors read, one at a time.
+    ///
+    /// # Errors
+    /// As [`StateDict::load`].
+    pub fn check(&self, input: impl Read) -> Result<()> {
+        match self.sum {
+            Some(_) => self.read_tensors(input, |_, _| ()),
+            None => Ok(()),
+        }
     }
 }
 
 fn read(mut input: impl Read, size: u64) -> Result<(StateDict, BTreeMap<String, String>)> {
     let header = SafetensorsHeader::read(&mut input, size)?;
     let mut state = StateDict::new();
-    for entry in header.tensors {
-        let value = read_tensor(&mut input, &entry).map_err(|e| about_tensor(e, &entry.name))?;
-        state.insert(entry.name, value);
-    }
+    header.read_tensors(input, |name, value| state.insert(name, value))?;
     Ok((state, header.metadata))
+}
+
+/// A checksum of texts, in the order of their names, and of tensors in any order, by their names and values. A change
+/// of one byte of these always changes it: each step maps different sums to different sums.
+struct Checksum(u64);
+
+impl Checksum {
+    const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+    fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
+        Self(texts.fold(Self::START, |sum, text| Self::step(sum, text.as_bytes())))
+    }
+
+    fn add(&mut self, name: &str, value: &HostTensor) {
+        let sum = Self::step(Self::step(Self::START, name.as_bytes()), value.bytes());
+        self.0 = self.0.wrapping_add(sum);
+    }
+
+    /// The step of FNV-1a with 64 bits, here for eight bytes at once.
+    fn step(sum: u64, bytes: &[u8]) -> u64 {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
+        words.fold(sum, |sum, word| (sum ^ word).wrapping_mul(0x0100_0000_01b3))
+    }
+
+    fn text(&self) -> String {
+        format!("{:016x}", self.0)
+    }
 }
 
 fn read_tensor(input: &mut impl Read, entry: &SafetensorsEntry) -> Result<HostTensor> {

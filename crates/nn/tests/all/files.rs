@@ -95,6 +95,32 @@ fn files_of_the_reference_implementation_are_read() {
     assert_same(&StateDict::from_bytes(&theirs).unwrap().0, &state);
 }
 
+/// A byte of the values of a file that has texts; without the checksum, any values are accepted.
+#[test]
+fn changed_values_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("all.safetensors");
+    let texts = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    all_dtypes().save_with_metadata(&path, &texts).unwrap();
+    let whole = fs::read(&path).unwrap();
+    let values = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    for at in values..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let error = StateDict::load(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Format, "{at}: {error}");
+        assert!(error.to_string().contains("all.safetensors"), "{error}");
+    }
+    // Another program dropped the texts, or never wrote any.
+    let bytes = SafeTensors::deserialize(&whole).unwrap();
+    let bare = safetensors::serialize(bytes.tensors(), None).unwrap();
+    assert_same(&StateDict::from_bytes(&bare).unwrap().0, &all_dtypes());
+    let mut bare = all_dtypes().to_bytes(&BTreeMap::new()).unwrap();
+    *bare.last_mut().unwrap() ^= 1;
+    StateDict::from_bytes(&bare).unwrap();
+}
+
 /// Neither a cut nor a flipped byte may cause a panic or allocate more than the file's size; a cut is always detected.
 #[test]
 fn damage_is_an_error() {
@@ -265,7 +291,7 @@ fn a_changed_byte_is_never_resumed_from() {
     *bytes.last_mut().unwrap() ^= 1;
     let error = Checkpoint::from_bytes(&bytes).unwrap_err().to_string();
     assert!(
-        error.contains("another checksum") && error.contains("earlier checkpoint"),
+        error.contains("another checksum") && error.contains("take an earlier copy"),
         "{error}"
     );
 }
