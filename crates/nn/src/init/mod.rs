@@ -9,6 +9,7 @@ use polygrad_tensor::{
 };
 
 pub use skip::skip_init;
+pub(crate) use skip::skips;
 
 use crate::Param;
 
@@ -200,8 +201,15 @@ impl Init {
             })
         };
         match self {
+            _ if skips() => {
+                let value = if let Self::Constant(value) = self {
+                    value
+                } else {
+                    f64::NAN
+                };
+                Tensor::full([0_usize; 0], value, (device, dtype))?.expand(shape)
+            }
             Self::Constant(value) => Tensor::full(shape, value, (device, dtype)),
-            _ if skip::skips() => Tensor::full([0_usize; 0], f64::NAN, (device, dtype))?.expand(shape),
             Self::Uniform { low, high } => random(Distribution::Uniform { low, high }),
             Self::Normal { mean, std } => random(Distribution::Normal { mean, std }),
             Self::TruncNormal { mean, std, low, high } => {

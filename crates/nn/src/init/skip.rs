@@ -7,8 +7,8 @@ thread_local! {
 }
 
 /// Skips random initialisation while `f` runs on this thread, for models whose weights are loaded from a file: drawing
-/// them takes longer than reading them. Skipped parameters take no memory, and are NaN until they are loaded.
-/// [`Init::Constant`](super::Init::Constant) works as always.
+/// them takes longer than reading them. Parameters take no memory until they are loaded, so that those of wrong sizes
+/// are found by loading. Until then they are NaN, except those of [`Init::Constant`](super::Init::Constant).
 ///
 /// As PyTorch's `torch.nn.utils.skip_init`.
 ///
@@ -38,6 +38,6 @@ pub fn skip_init<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-pub(super) fn skips() -> bool {
+pub(crate) fn skips() -> bool {
     SKIPS.get()
 }

@@ -3,6 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Shape, Tensor};
 
 use super::stateless::layer_of_tensors;
+use crate::init::skips;
 use crate::lora::{AdapterSlot, Kind, Layer, Weight, adapted};
 use crate::options::options;
 use crate::{Init, Param, Visit, Visitor, watch};
@@ -53,7 +54,8 @@ impl EmbeddingConfig {
             .padding_idx
             .map(|index| resolve(index, self.num_embeddings))
             .transpose()?;
-        if let Some(row) = padding_idx {
+        // A table that is to be loaded takes no memory before.
+        if let Some(row) = padding_idx.filter(|_| !skips()) {
             let padding = (0..self.num_embeddings).map(|i| i == row).collect();
             let padding = Tensor::from_vec::<bool>(padding, [self.num_embeddings, 1], device)?;
             weight = weight.masked_fill(&padding, 0.0)?;

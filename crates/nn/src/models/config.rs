@@ -1,6 +1,7 @@
 //! Shared parts of model configs.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use polygrad_tensor::{Backend, Error, ErrorKind, Result, Tensor};
@@ -48,6 +49,23 @@ pub trait ModelConfig: Serialize + DeserializeOwned {
         let mut json = String::new();
         file.read_to_string(&mut json).map_err(|e| Error::io("read", path, e))?;
         serde_json::from_str(&json).map_err(|e| Error::new(ErrorKind::Format, format!("{}: {e}", path.display())))
+    }
+}
+
+/// The most layers of a model, far more than any has; a wrong number in a file would otherwise fill the memory with
+/// layers before their weights are missed.
+const MAX_LAYERS: usize = 1 << 14;
+
+/// The indices of a model's layers.
+pub(super) fn layers(model: &'static str, count: usize) -> Result<Range<usize>> {
+    match count <= MAX_LAYERS {
+        true => Ok(0..count),
+        false => {
+            let error = Error::invalid(format!("the config asks for {count} layers"));
+            Err(error
+                .with_op(model)
+                .with_hint(format!("give a number up to {MAX_LAYERS}")))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::config::{ModelConfig, check_heads};
+use super::config::{ModelConfig, check_heads, layers};
 use crate::{
     Conv2d, Conv2dConfig, Dropout, GELU, Init, LayerNorm, LayerNormConfig, Linear, LinearConfig, Masks, Module,
     MultiheadAttention, MultiheadAttentionConfig, Param, Sequential, Slot, Visit, Visitor, watch,
@@ -209,7 +209,7 @@ impl<B: Backend> VisionTransformer<B> {
             high: 2.0,
         };
         let positions = Init::Normal { mean: 0.0, std: 0.02 };
-        let layers = (0..config.num_layers).map(|_| config.layer(device));
+        let layers = layers(NAME, config.num_layers)?.map(|_| config.layer(device));
         Ok(Self {
             class_token: Init::ZEROS.param([1, 1, width], device)?,
             conv_proj: Conv2dConfig::new(config.in_channels, width, patch)

@@ -1,7 +1,7 @@
 //! A model that is loaded from a file needs no random weights, and is the same after loading.
 
 use polygrad_core::Result;
-use polygrad_nn::models::{Gpt2, Gpt2Config, ResNet, ResNetConfig};
+use polygrad_nn::models::{Bert, BertConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ResNet, ResNetConfig};
 use polygrad_nn::{Module, skip_init};
 use polygrad_tensor::{Device, GeneratorState, Tensor, manual_seed};
 
@@ -47,4 +47,41 @@ fn models_are_the_same_once_they_are_loaded() {
         || ResNet::new(&ResNetConfig::resnet18(10), &device()),
         |model: &ResNet| model.forward(&images),
     );
+}
+
+/// No machine has memory for such models, so that loading must be what fails.
+#[test]
+fn sizes_that_no_file_has_are_found_by_loading() {
+    const HUGE: usize = 999_999_999_999;
+    let small = BertConfig {
+        vocab_size: 11,
+        hidden_size: 8,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+        intermediate_size: 8,
+        max_position_embeddings: 8,
+        ..BertConfig::default()
+    };
+    let state = Bert::new(&small, &device()).unwrap().state_dict().unwrap();
+    // A table with a vector for padding, and a bias of zeros.
+    for huge in [
+        BertConfig {
+            vocab_size: HUGE,
+            ..small.clone()
+        },
+        BertConfig {
+            intermediate_size: HUGE,
+            ..small
+        },
+    ] {
+        let model = skip_init(|| Bert::new(&huge, &device())).unwrap();
+        let error = model.load_state_dict(&state, true).unwrap_err().to_string();
+        assert!(error.contains("999999999999"), "{error}");
+    }
+    let config = LlamaConfig {
+        num_hidden_layers: HUGE,
+        ..LlamaConfig::default()
+    };
+    let error = skip_init(|| Llama::new(&config, &device())).unwrap_err().to_string();
+    assert!(error.contains("asks for 999999999999 layers"), "{error}");
 }

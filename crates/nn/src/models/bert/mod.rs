@@ -7,7 +7,7 @@ use polygrad_tensor::{AnyBackend, Backend, DType, Device, Error, Result, Tensor}
 
 pub use config::BertConfig;
 
-use super::config::{check_heads, only, padding_mask, token_shape};
+use super::config::{check_heads, layers, only, padding_mask, token_shape};
 use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, Linear, Module, Slot, watch};
 pub use layer::{Attention, Heads, Intermediate, Layer, Output};
 
@@ -168,7 +168,7 @@ impl<B: Backend> Bert<B> {
         if let Some(id) = config.pad_token_id {
             words = words.padding_idx(id);
         }
-        let layers = (0..config.num_hidden_layers).map(|_| Layer::new(config, device));
+        let layers = layers(NAME, config.num_hidden_layers)?.map(|_| Layer::new(config, device));
         Ok(Self {
             embeddings: Embeddings {
                 word_embeddings: words.build(device)?.into(),

@@ -11,7 +11,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 pub use config::Gpt2Config;
 
 use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Past, Places, Ragged, lm_head, sized};
-use super::config::{check_heads, only};
+use super::config::{check_heads, layers, only};
 use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, Module, Slot, watch};
 pub use attention::Attention;
 pub use block::{Block, Conv1D, Mlp};
@@ -93,7 +93,7 @@ impl<B: Backend> Gpt2Model<B> {
     }
 
     fn with_words(config: &Gpt2Config, words: Embedding<B>, device: &Device<B>) -> Result<Self> {
-        let blocks = (0..config.n_layer).map(|layer| Block::new(config, layer, device));
+        let blocks = layers(NAME, config.n_layer)?.map(|layer| Block::new(config, layer, device));
         Ok(Self {
             wpe: EmbeddingConfig::new(config.n_positions, config.n_embd)
                 .init(config.init())

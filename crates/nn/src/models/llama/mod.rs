@@ -14,6 +14,7 @@ pub use config::{LlamaConfig, RopeScaling};
 pub use gguf::{GgufTensor, GgufValue, llama_config_from_gguf, llama_from_gguf, llama_from_gguf_packed, llama_to_gguf};
 
 use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Past, Places, Ragged, lm_head, sized};
+use super::config::layers;
 use crate::{Embedding, EmbeddingConfig, Linear, Module, RMSNorm, Slot, watch};
 pub use layer::{Attention, DecoderLayer, Mlp};
 use layer::{Turns, norm};
@@ -134,7 +135,7 @@ impl<B: Backend> LlamaModel<B> {
     }
 
     fn with_words(config: &LlamaConfig, words: Embedding<B>, device: &Device<B>) -> Result<Self> {
-        let layers = (0..config.num_hidden_layers).map(|_| DecoderLayer::new(config, device));
+        let layers = layers("Llama", config.num_hidden_layers)?.map(|_| DecoderLayer::new(config, device));
         Ok(Self {
             layers: layers.collect::<Result<_>>()?,
             norm: norm(config, device)?,

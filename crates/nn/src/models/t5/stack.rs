@@ -2,6 +2,7 @@
 
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor};
 
+use super::super::config::layers;
 use super::attention::{Buckets, Source};
 use super::block::{CrossAttentionPart, FeedForwardPart, SelfAttentionPart};
 use super::{NAME, T5Config};
@@ -68,7 +69,7 @@ impl<B: Backend> Encoder<B> {
         };
         Ok(Self {
             embed_tokens: Tokens { weight: tokens },
-            block: (0..config.num_layers).map(block).collect::<Result<_>>()?,
+            block: layers(NAME, config.num_layers)?.map(block).collect::<Result<_>>()?,
             final_layer_norm: config.norm(device)?,
             dropout: Dropout::new(config.dropout_rate)?,
             buckets: Buckets::new(config, true),
@@ -117,7 +118,9 @@ impl<B: Backend> Decoder<B> {
         };
         Ok(Self {
             embed_tokens: Tokens { weight: tokens },
-            block: (0..config.decoder_layers()).map(block).collect::<Result<_>>()?,
+            block: layers(NAME, config.decoder_layers())?
+                .map(block)
+                .collect::<Result<_>>()?,
             final_layer_norm: config.norm(device)?,
             dropout: Dropout::new(config.dropout_rate)?,
             buckets: Buckets::new(config, false),
