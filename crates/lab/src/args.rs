@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use polygrad::DType;
-use polygrad_console::arguments::positive;
+use polygrad_console::arguments::{json_file, png_file, positive};
 
 use crate::plan::args::Plan;
 use crate::profile::args::Profile;
@@ -51,7 +52,7 @@ pub struct Check {
     pub(crate) vectors: Option<PathBuf>,
 
     /// Write the result of each case to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(json_file))]
     pub(crate) json: Option<PathBuf>,
 
     /// With --mode programs, graphs or trainings: random seed [default: 0]
@@ -113,7 +114,7 @@ pub struct Bench {
     pub(crate) patience: f64,
 
     /// Plot how the others compare with the first, to this file
-    #[arg(long, value_name = "FILE.png")]
+    #[arg(long, value_name = "FILE.png", value_parser = PathBufValueParser::new().try_map(png_file))]
     pub(crate) plot: Option<PathBuf>,
 
     /// Act as a peer: answer requests from standard input
@@ -125,7 +126,7 @@ pub struct Bench {
     pub(crate) parallel: Option<String>,
 
     /// Write the figures to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(json_file))]
     pub(crate) json: Option<PathBuf>,
 }
 
@@ -153,7 +154,7 @@ pub struct Returns {
     pub(crate) parallel: Option<String>,
 
     /// Plot the returns over the steps, to this file
-    #[arg(long, value_name = "FILE.png")]
+    #[arg(long, value_name = "FILE.png", value_parser = PathBufValueParser::new().try_map(png_file))]
     pub(crate) plot: Option<PathBuf>,
 }
 

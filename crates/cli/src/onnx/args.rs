@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use super::Given;
-use crate::args::positive;
+use crate::args::{npz_file, onnx_file, positive};
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -34,7 +35,7 @@ pub(crate) struct Run {
     pub(crate) dim: Vec<(String, usize)>,
 
     /// Write the outputs to this file
-    #[arg(long, value_name = "FILE.npz")]
+    #[arg(long, value_name = "FILE.npz", value_parser = PathBufValueParser::new().try_map(npz_file))]
     pub(crate) output: Option<PathBuf>,
 
     /// Run the model N more times, and report how long it took
@@ -71,7 +72,7 @@ pub(crate) struct ExportRun {
     pub(crate) run: PathBuf,
 
     /// File to write
-    #[arg(long, value_name = "FILE.onnx")]
+    #[arg(long, value_name = "FILE.onnx", value_parser = PathBufValueParser::new().try_map(onnx_file))]
     pub(crate) onnx: PathBuf,
 
     /// ONNX opset version: 17, 18, 20 or 23

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use polygrad::rl::gym::{self, GymConfig};
 use polygrad::rl::zoo::Algorithm;
 
 use super::PolicyKind;
-use crate::args::{Every, count, positive, seed};
+use crate::args::{Every, count, json_file, png_file, positive, seed};
 use crate::failure::{Failure, Result};
 use crate::train::line::RunArgs;
 
@@ -142,7 +143,7 @@ pub(crate) struct Play {
     pub(crate) replay: Option<PathBuf>,
 
     /// Write the seed and the actions to this file, for `--replay`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(json_file))]
     pub(crate) record: Option<PathBuf>,
 
     /// Number of episodes to play
@@ -150,7 +151,7 @@ pub(crate) struct Play {
     pub(crate) episodes: usize,
 
     /// Write an animated PNG to this file, which browsers play
-    #[arg(long, value_name = "FILE.png")]
+    #[arg(long, value_name = "FILE.png", value_parser = PathBufValueParser::new().try_map(png_file))]
     pub(crate) apng: Option<PathBuf>,
 
     /// Sample actions, as in training, instead of taking the most likely ones

@@ -16,8 +16,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use polygrad::train::flag_of_signals;
 
+use crate::args::png_file;
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{clock, note, say};
@@ -45,7 +47,7 @@ pub(crate) struct Sweep {
     show: Option<PathBuf>,
 
     /// With --show: plot the results to this file
-    #[arg(long, value_name = "FILE.png", requires = "show")]
+    #[arg(long, value_name = "FILE.png", requires = "show", value_parser = PathBufValueParser::new().try_map(png_file))]
     plot: Option<PathBuf>,
 }
 

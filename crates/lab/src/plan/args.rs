@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use polygrad_console::arguments::positive;
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use polygrad_console::arguments::{json_file, positive};
 
 #[derive(Debug, Args)]
 pub struct Plan {
@@ -55,7 +56,7 @@ pub struct Plan {
 
     /// Write a trace of the steps measured together to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing:
     /// when rank 0 computed, and when gradients were exchanged
-    #[arg(long, value_name = "FILE.json", requires = "parallel")]
+    #[arg(long, value_name = "FILE.json", requires = "parallel", value_parser = PathBufValueParser::new().try_map(json_file))]
     pub(super) trace: Option<PathBuf>,
 }
 

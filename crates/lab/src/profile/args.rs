@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use polygrad_console::arguments::positive;
+use polygrad_console::arguments::{json_file, positive};
 
 use super::subject::Training;
 
@@ -64,7 +65,7 @@ pub(super) struct How {
     pub(super) rows: usize,
 
     /// Write every op of the measured steps to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
-    #[arg(long, value_name = "FILE.json")]
+    #[arg(long, value_name = "FILE.json", value_parser = PathBufValueParser::new().try_map(json_file))]
     pub(super) trace: Option<PathBuf>,
 
     /// Do not wait for the device after each op; on an asynchronous device, times are then those of launching the work

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use polygrad_onnx::{Calibration, Int8};
 
-use crate::args::{count, number, positive};
+use crate::args::{count, number, onnx_file, positive};
 
 /// The default limit on the loss of accuracy, in percentage points.
 const MAX_DROP: f64 = 1.0;
@@ -37,7 +38,7 @@ pub(crate) struct QuantizeFile {
     pub(crate) model: PathBuf,
 
     /// File to write
-    #[arg(long, value_name = "FILE.onnx")]
+    #[arg(long, value_name = "FILE.onnx", value_parser = PathBufValueParser::new().try_map(onnx_file))]
     pub(crate) out: PathBuf,
 
     /// When to determine the ranges of values
