@@ -259,6 +259,15 @@ impl TensorFile {
         &self.contents.skipped
     }
 
+    /// Whether [`TensorFile::read_packed`] keeps a tensor packed.
+    ///
+    /// # Errors
+    /// When there is no tensor of this name.
+    pub fn is_packed(&self, name: &str) -> Result<bool> {
+        let entry = self.entry(name)?;
+        Ok(entry.place.is_packed(&entry.shape))
+    }
+
     fn entry(&self, name: &str) -> Result<&Entry> {
         if let Some(&i) = self.index.get(name) {
             return Ok(&self.contents.entries[i]);

@@ -104,6 +104,14 @@ impl Place {
         }
     }
 
+    /// Whether [`Place::read_packed`] gives blocks.
+    pub(crate) fn is_packed(&self, shape: &Shape) -> bool {
+        match (&self.element, &self.start) {
+            (Element::Block(block), Start::At(_)) => block.packed_form(shape).is_some(),
+            _ => false,
+        }
+    }
+
     fn decode(&self, from: impl Read, shape: Shape) -> Result<HostTensor> {
         match (&self.element, &self.layout) {
             (Element::Number(stored), Layout::Contiguous) => stored.read(shape, self.big_endian, from),

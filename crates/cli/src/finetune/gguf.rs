@@ -74,6 +74,17 @@ impl Gguf {
         Ok(false)
     }
 
+    /// The number of weights that stay packed, and so are no parameters.
+    pub(super) fn num_packed(&self) -> polygrad::Result<usize> {
+        let mut sum = 0;
+        for name in self.file.keys() {
+            if self.file.is_packed(name)? {
+                sum += self.file.info(name)?.shape.numel();
+            }
+        }
+        Ok(sum)
+    }
+
     /// What the values of a tensor are in the file.
     ///
     /// # Errors

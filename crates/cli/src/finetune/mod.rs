@@ -372,7 +372,12 @@ impl Batches for Settings {
     fn about(&self, data: &Lines, model: &Self::Model, device: &Device) -> Vec<String> {
         let [train, validation] = data.counts;
         let trained = Module::num_parameters(model);
-        let all = Module::num_parameters(&**model);
+        // Frozen weights that stay packed are no parameters of the model.
+        let packed = Self::base(self).map_or(0, |base| {
+            let count = base.gguf().map(gguf::Gguf::num_packed);
+            count.transpose().ok().flatten().unwrap_or(0)
+        });
+        let all = Module::num_parameters(&**model) + packed;
         let line = format!(
             "{} examples to learn from, {} to judge by; {} of {} parameters are trained, on {device}",
             grouped(train as u64),

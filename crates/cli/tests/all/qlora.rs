@@ -44,13 +44,18 @@ fn adapters_of_packed_weights_learn_as_those_of_others() {
     };
     rewritten("model.gguf", "four.gguf", GgufType::Q4_0);
     rewritten("four.gguf", "wide.gguf", GgufType::F32);
+    let mut counts = Vec::new();
     for base in ["llama", "model.gguf", "four.gguf", "wide.gguf"] {
         let run = format!("{}-run", base.trim_end_matches(".gguf"));
         let out = scene.ok(&format!(
             "finetune {base} --data lines.jsonl --epochs 4 --out {run} {ADAPTER}"
         ));
         assert!(out.contains("36 examples to learn from, 4 to judge by"), "{out}");
+        // Weights that stay packed are counted, too.
+        let count = out.split_once(" parameters are trained").unwrap().0;
+        counts.push(count.rsplit_once(" of ").unwrap().1.to_owned());
     }
+    assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
     let near = |run: &str, other: &str, name: &str, most: f64| {
         let (found, wanted) = (losses(&scene, run, name), losses(&scene, other, name));
         assert!(wanted.len() == found.len() && !wanted.is_empty(), "{name}");

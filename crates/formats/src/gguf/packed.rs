@@ -9,7 +9,7 @@ use polygrad_tensor::{BlockScheme, DType, HostTensor, Result, Shape};
 use super::block::{Block, half, nibbles, q6_part, q45_scales};
 
 /// How numbers of a type are packed.
-struct Form {
+pub(crate) struct Form {
     bits: usize,
     size: usize,
     /// The dtype of the scales: f16 as in the file, or f32 if the file stores each as a product of two numbers.
@@ -69,17 +69,20 @@ impl Block {
         })
     }
 
+    /// The form in which a tensor of this shape stays packed; `None` if it cannot.
+    pub(crate) fn packed_form(self, shape: &Shape) -> Option<Form> {
+        let form = self.form()?;
+        matches!(*shape.dims(), [_, columns] if columns.is_multiple_of(form.size)).then_some(form)
+    }
+
     /// Reads the blocks of a matrix without unpacking them; `None` for other tensors, and for types that do not support
     /// this.
     pub(crate) fn read_packed(self, shape: Shape, from: impl Read) -> Result<Option<HostBlocks>> {
-        let (Some(form), &[rows, columns]) = (self.form(), shape.dims()) else {
+        let (Some(form), &[rows, columns]) = (self.packed_form(&shape), shape.dims()) else {
             return Ok(None);
         };
         // llama.cpp also rounds the input that is multiplied by such a weight.
         let scheme = BlockScheme::new(form.bits, form.size)?.with_rounded_input(true);
-        if !columns.is_multiple_of(form.size) {
-            return Ok(None);
-        }
         let mut parts = Parts {
             numbers: reserved(self.len())?,
             scales: reserved(shape.numel() / form.size)?,
