@@ -153,7 +153,7 @@ impl<P: Policy> Ppo<P> {
             return Err(wrong(format!(
                 "{segments} {what} cannot be cut into {parts} equal minibatches"
             ))
-            .with_hint("change num_steps, num_minibatches or the number of environments"));
+            .with_hint("take another number of steps, minibatches or environments"));
         }
         let optimizer = AdamConfig::new(config.learning_rate.at(0.0))
             .eps(ADAM_EPS)
