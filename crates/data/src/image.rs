@@ -405,6 +405,11 @@ fn decode_png(bytes: &[u8]) -> std::result::Result<Image, String> {
 
     let broken = |e: png::DecodingError| match e {
         png::DecodingError::LimitsExceeded => "is larger than 128 MiB when decoded".to_owned(),
+        // The decoder names chunks as structs.
+        e if e.to_string().contains("ChunkType") => {
+            "is no whole PNG file: a part of it has another checksum than what was written, or is in the wrong place"
+                .to_owned()
+        }
         e => format!("is no whole PNG file: {e}"),
     };
     let mut decoder = Decoder::new_with_limits(std::io::Cursor::new(bytes), Limits { bytes: MAX_BYTES });

@@ -101,24 +101,39 @@ impl Generate {
     }
 }
 
-/// Standard output, on which pieces of a text are shown as they come.
+/// Standard output, on which pieces of a text are shown as they come. The last line ends when this is dropped, so that
+/// an error begins on a line of its own.
 #[derive(Debug)]
-pub(crate) struct Out(Stdout);
+pub(crate) struct Out {
+    stdout: Stdout,
+    has_text: bool,
+}
 
 impl Default for Out {
     fn default() -> Self {
-        Self(std::io::stdout())
+        Self {
+            stdout: std::io::stdout(),
+            has_text: false,
+        }
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        if self.has_text {
+            say("");
+        }
     }
 }
 
 impl Out {
     pub(crate) fn write(&mut self, text: &str) {
-        progress::keep(self.0.write_all(text.as_bytes()).and_then(|()| self.0.flush()));
-    }
-
-    /// Ends the last line.
-    pub(crate) fn end(self) {
-        say("");
+        self.has_text = true;
+        progress::keep(
+            self.stdout
+                .write_all(text.as_bytes())
+                .and_then(|()| self.stdout.flush()),
+        );
     }
 }
 
@@ -176,6 +191,5 @@ pub(crate) fn command(args: &Generate) -> Result<Outcome> {
         }
         left -= count;
     }
-    out.end();
     Ok(Outcome::Done)
 }

@@ -38,6 +38,5 @@ pub(crate) fn command(args: &Generate) -> Result<Outcome> {
         out.write(piece);
         Ok(())
     })?;
-    out.end();
     Ok(Outcome::Done)
 }

@@ -14,6 +14,7 @@ pub(super) const MASKED: i64 = -100;
 
 /// The fields of a line with a prompt.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Line {
     prompt: String,
     completion: String,

@@ -8,6 +8,7 @@ use super::jsonl::{json, said};
 
 /// The fields of a line with a label.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Labelled {
     text: String,
     text_pair: Option<String>,
@@ -16,6 +17,7 @@ struct Labelled {
 
 /// The fields of a line of texts that belong together.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Group {
     anchor: String,
     positive: String,

@@ -80,6 +80,15 @@ pub(crate) fn load(path: &Path, channels: usize, rows: usize, cols: usize, inver
     })
 }
 
+/// A fault of a file in words; the decoder names chunks as structs.
+fn fault(error: &png::DecodingError) -> String {
+    let text = error.to_string();
+    match text.contains("ChunkType") {
+        true => "a part of it has another checksum than what was written, or is in the wrong place".to_owned(),
+        false => text,
+    }
+}
+
 fn decode(path: &Path) -> Result<Raster> {
     let bad = |e: png::DecodingError| {
         let failure = match e {
@@ -91,7 +100,7 @@ fn decode(path: &Path) -> Result<Raster> {
                 path.shown(),
                 MAX_BYTES >> 20
             )),
-            e => Failure::new(format!("{} is no whole PNG file: {e}", path.shown())),
+            e => Failure::new(format!("{} is no whole PNG file: {}", path.shown(), fault(&e))),
         };
         failure.fix(FORMATS)
     };

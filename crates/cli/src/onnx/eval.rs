@@ -49,6 +49,14 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         };
         score.update(&no_grad(|| model.forward(&inputs))?.tensor(0)?, &targets)?;
     }
+    if !score.value().is_finite() {
+        return Err(Failure::new(format!(
+            "{} is not defined on {}: all targets are the same, or a target or an answer is NaN or infinite",
+            score.title(),
+            path.shown()
+        ))
+        .fix("give rows whose targets differ, and without NaN or infinity"));
+    }
     say(&format!(
         "{}: {} {:.2} on {} rows of {}, on {device}",
         args.run.shown(),

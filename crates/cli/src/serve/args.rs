@@ -61,7 +61,7 @@ pub(crate) struct Serve {
     pub(super) timeout: Duration,
 
     /// Maximum size of a request body
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = body)]
     pub(super) max_body: usize,
 
     /// Maximum connections; further ones are told to retry later, except for health checks
@@ -123,6 +123,14 @@ pub(crate) struct Serve {
     /// Take token ids instead of text, even if a folder has a tokenizer.json
     #[arg(long)]
     pub(super) ids: bool,
+}
+
+/// Without any bytes, every request would be refused.
+fn body(text: &str) -> Result<usize, String> {
+    match bytes(text)? {
+        0 => Err("give a size of at least 1 byte, such as 64MiB".into()),
+        size => Ok(size),
+    }
 }
 
 fn threads(text: &str) -> Result<usize, String> {

@@ -1,13 +1,13 @@
 //! The words after `polygrad train`: they determine the kind of run, whose options are then used to parse them.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, Args, Command};
 use clap_lex::RawArgs;
 
 use crate::args::Every;
-use crate::failure::Result;
+use crate::failure::{Failure, Result, Shown};
 #[cfg(feature = "text")]
 use crate::finetune;
 use crate::kind::Kind;
@@ -216,6 +216,9 @@ impl Scanned {
     /// # Errors
     /// The first such option.
     pub(super) fn must_fit(&self, kind: Kind) -> Result<()> {
+        if let (Kind::Images, Some(name), None) = (kind, &self.dataset, &self.resume) {
+            must_be_no_file(name)?;
+        }
         let all = Options::all();
         let foreign = |has: &dyn Fn(&Options) -> bool| {
             let kinds: Vec<Kind> = all.iter().filter(|options| has(options)).map(|o| o.kind).collect();
@@ -237,6 +240,23 @@ impl Scanned {
         }
         Ok(())
     }
+}
+
+/// Fails if a file is given in the place of what it is for.
+///
+/// # Errors
+/// The file, and the words to put before it.
+fn must_be_no_file(name: &str) -> Result<()> {
+    let path = Path::new(name);
+    let ending = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    let fix = match ending.as_deref() {
+        Some("csv") => format!("polygrad train table {} --target COLUMN", path.shown()),
+        Some("jsonl") => format!("polygrad finetune MODEL --data {}", path.shown()),
+        Some("txt") => format!("polygrad train chargpt --text {}", path.shown()),
+        _ if path.is_file() => "`polygrad train --help` lists what can be trained".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Failure::new(format!("{} is a file, and what it is for comes first", path.shown())).fix(fix))
 }
 
 #[cfg(test)]
@@ -290,6 +310,20 @@ mod tests {
             vec![OsString::from_vec(b"--resume=runs/\xff".to_vec())],
         ] {
             assert_eq!(Line { words }.scan().resume, Some(PathBuf::from(&name)));
+        }
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_kind_is_told_its_command() {
+        for (words, wanted) in [
+            (
+                "data/houses.csv --target y",
+                "polygrad train table data/houses.csv --target COLUMN",
+            ),
+            ("--seed 1 Cargo.toml", "`polygrad train --help`"),
+        ] {
+            let error = kind(words).unwrap_err().to_string();
+            assert!(error.contains("is a file") && error.contains(wanted), "{error}");
         }
     }
 

@@ -37,6 +37,10 @@ fn a_wrong_command_line_has_status_2() {
         ("train bars --lr -1", "give a number above 0"),
         ("generate run --temperature -0.5", "give a number from 0 on"),
         ("fly", "unrecognized subcommand"),
+        (
+            "export run --onnx data/t10k-labels-idx1-ubyte",
+            "exists and would be lost",
+        ),
         ("eval", "<RUN|FILE.onnx>"),
     ] {
         let ended = scene.run(line);
@@ -127,6 +131,19 @@ fn a_damaged_or_foreign_model_is_named() {
             scene.fails(command, &["model.safetensors", words]);
         }
     }
+    let mut changed = whole.clone();
+    changed[whole.len() - 9] ^= 1;
+    scene.write(file, &changed);
+    for command in ["eval run", "predict run x.png", "export run --onnx x.onnx"] {
+        scene.fails(
+            command,
+            &["model.safetensors", "another checksum", "take an earlier copy"],
+        );
+    }
+    scene.fails(
+        "convert run/model.safetensors x.npz",
+        &["model.safetensors", "another checksum"],
+    );
     let mut bad_header = whole.clone();
     bad_header[9] = b'!';
     scene.write(file, &bad_header);
@@ -167,6 +184,12 @@ fn pictures_that_are_none_are_named() {
     let whole = scene.read("x.png");
     scene.write("half.png", &whole[..whole.len() / 2]);
     scene.fails("predict run half.png", &["half.png is no whole PNG file"]);
+    let mut changed = whole;
+    let values = changed.windows(4).position(|name| name == b"IDAT").unwrap();
+    changed[values + 6] ^= 1;
+    scene.write("changed.png", &changed);
+    let text = scene.fails("predict run changed.png", &["changed.png is no whole PNG file"]);
+    assert!(!text.contains("ChunkType"), "{text}");
 }
 
 #[test]

@@ -112,6 +112,10 @@ fn a_table_of_numbers_is_judged_by_its_variance() {
         "quantize t --calibrate flat.csv --out u.onnx",
         &["-inf before and -inf after", "no file is written", "targets differ"],
     );
+    scene.fails(
+        "eval t.onnx --data flat.csv",
+        &["100 R² is not defined on flat.csv", "targets differ"],
+    );
     scene.write("short.csv", b"a,y\n1,5\n");
     for command in ["eval t.onnx --data", "quantize t --out u.onnx --calibrate"] {
         scene.fails(

@@ -440,7 +440,23 @@ fn what_is_for_other_runs_is_refused() {
     scene.fails("play bars", &["is a run of images, and this is for runs of rl"]);
     let ended = scene.run("play run --episodes 0");
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
-    // The existing file stays.
+    // The existing files stay.
+    for line in [
+        "--apng run/config.json",
+        "--apng run/model.safetensors",
+        "--record run/config.json",
+    ] {
+        let ended = scene.run(&format!("play run {line}"));
+        assert!(
+            ended.code == Some(2) && ended.stderr.contains("would be lost"),
+            "{}",
+            ended.stderr
+        );
+    }
+    scene.fails(
+        "train cartpole --set num_minibatches=7",
+        &["equal minibatches", "take another number of steps"],
+    );
     fs::create_dir(scene.path("folder.png")).unwrap();
     scene.fails("play run --apng folder.png", &["cannot write folder.png"]);
     fs::remove_file(scene.path("run/model.safetensors")).unwrap();
