@@ -7,7 +7,7 @@ use polygrad_core::{
 };
 
 use crate::fused::{
-    attention, batch_norm, cross_entropy, embedding, gru, linear_grad, lstm, lstm_steps, norm, optim, softmax,
+    attention, batch_norm, cross_entropy, embedding, gru, linear_grad, lstm, lstm_steps, norm, optim, rotary, softmax,
 };
 use crate::ops::{
     activation, binary, compare, convert, create, index, join, matmul, quantized, quantized_linear, reduce, rescale,
@@ -133,6 +133,7 @@ impl Backend for Cpu {
         layer_norm => norm::layer_norm,
         layer_norm_backward => norm::layer_norm_backward,
         rms_norm => norm::rms_norm,
+        rotary => rotary::rotary,
         rms_norm_backward => norm::rms_norm_backward,
         batch_norm => batch_norm::batch_norm,
         batch_norm_backward => batch_norm::batch_norm_backward,

@@ -11,6 +11,7 @@ pub(crate) mod lstm;
 pub(crate) mod lstm_steps;
 pub(crate) mod norm;
 pub(crate) mod optim;
+pub(crate) mod rotary;
 mod rows;
 pub(crate) mod softmax;
 

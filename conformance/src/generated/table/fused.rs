@@ -122,6 +122,20 @@ fn attention(samples: &mut Vec<Sample>) {
     }
 }
 
+/// Rotary positions; the last shape has pairs that fill a register and some that do not.
+fn rotary(samples: &mut Vec<Sample>) {
+    for (x, angles) in [
+        (&[4][..], &[2][..]),
+        (&[2, 3, 5, 4], &[5, 2]),
+        (&[2, 2, 3, 6], &[2, 1, 3, 3]),
+        (&[0, 3, 2], &[3, 1]),
+        (&[2, 3, 42], &[3, 21]),
+    ] {
+        let operands = vec![reals(x), reals(angles), reals(angles)];
+        samples.push(Sample::new(Op::Rotary, operands, ""));
+    }
+}
+
 /// The steps of an LSTM, and their gradient.
 fn lstm_steps(samples: &mut Vec<Sample>) {
     for ([steps, rows, inputs, width], reverse, biased) in [
@@ -203,6 +217,7 @@ pub(super) fn add(samples: &mut Vec<Sample>) {
     layer_norm(samples);
     batch_norm(samples);
     attention(samples);
+    rotary(samples);
     sequences(samples);
     lstm_steps(samples);
     for (rows, width) in [(2, 3), (1, 9), (0, 2)] {

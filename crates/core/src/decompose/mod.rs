@@ -15,6 +15,7 @@ mod norm;
 mod optim;
 mod quantized;
 mod recurrent;
+mod rotary;
 mod softmax;
 mod steps;
 mod wide;
@@ -43,6 +44,7 @@ mod bodies {
     pub(super) use super::norm::*;
     pub(super) use super::quantized::*;
     pub(super) use super::recurrent::*;
+    pub(super) use super::rotary::*;
     pub(super) use super::softmax::*;
     pub(super) use super::steps::*;
 }

@@ -358,6 +358,15 @@ macro_rules! for_each_op {
             as AttentionBackward { scale: f64, causal: bool }, named "scaled_dot_product_attention_backward", for floats
             gives [q, k, v];
 
+        /// Rotates the pairs of elements `i` and `i + D / 2` of each row of `x […, D]`, where D is even, by angles whose
+        /// cosines and sines `[…, D / 2]` broadcast to the pairs.
+        ///
+        /// Source: Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021).
+        fused rotary(x: tensor, cos: tensor, sin: tensor) -> one
+            as Rotary (), named "rotary", for floats
+            gives [x]
+            saves [input 1, input 2];
+
         /// Rows of `weight [num, dim]` for `index` (i64, any shape): `[…, dim]`. The row `padding_idx` gets no
         /// gradient; here it is ignored.
         fused embedding(weight: tensor, index: tensor, padding_idx: (Option<usize>)) -> one

@@ -63,7 +63,6 @@ pub(crate) use linear::default_weight;
 pub use linear::{Linear, LinearConfig};
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
-pub(crate) use positions::rotate_halves;
 pub use positions::{
     LearnedPositions, RotaryConfig, RotaryEmbedding, RotaryPairs, SinusoidalPositions, alibi_bias, alibi_slopes,
 };

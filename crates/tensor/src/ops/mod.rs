@@ -26,6 +26,7 @@ mod pool;
 mod quantized;
 mod recurrent;
 mod reduce;
+mod rotary;
 mod sort;
 mod statistics;
 mod view;

@@ -185,6 +185,8 @@ fn table<B: Backend>(op: &Op, c: &Context<'_, B>) -> Result<Passed<B>> {
         Op::RmsNorm { axes, eps } => fused::rms_norm(*axes, *eps, c),
         Op::BatchNorm { eps } => fused::batch_norm(*eps, c),
         Op::Attention { scale, causal } => fused::attention(*scale, *causal, c),
+        // The angles have no gradient here: if they need one, the ops of the rotation are recorded instead.
+        Op::Rotary => Passed::one(c.grad.rotary(&c.saved[0], &c.saved[1].neg()?)?),
         Op::LstmSteps { reverse } => fused::lstm_steps(*reverse, c),
         Op::Embedding { padding_idx } => fused::embedding(*padding_idx, c),
         Op::FakeQuantize { bounds, axis } => elementwise::fake_quantize(*bounds, *axis, c),

@@ -11,4 +11,5 @@ mod errors;
 mod flops;
 mod gradcheck;
 mod hooks;
+mod rotary;
 mod values;

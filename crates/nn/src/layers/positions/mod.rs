@@ -8,7 +8,6 @@ mod table;
 
 pub use alibi::{alibi_bias, alibi_slopes};
 pub use learned::LearnedPositions;
-pub(crate) use rotary::rotate_halves;
 pub use rotary::{RotaryConfig, RotaryEmbedding, RotaryPairs};
 pub use sinusoidal::SinusoidalPositions;
 

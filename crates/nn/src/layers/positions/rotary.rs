@@ -115,7 +115,7 @@ impl<B: Backend> RotaryEmbedding<B> {
     fn rotated(&self, x: &Tensor<B>, offset: usize, half: usize) -> Result<Tensor<B>> {
         let (cos, sin) = (self.cos.rows(x, offset)?, self.sin.rows(x, offset)?);
         match self.pairs {
-            RotaryPairs::Halves => rotate_halves(x, &cos, &sin),
+            RotaryPairs::Halves => x.rotary(&cos, &sin),
             RotaryPairs::Adjacent => {
                 let mut dims = x.dims();
                 dims.pop();
@@ -126,15 +126,6 @@ impl<B: Backend> RotaryEmbedding<B> {
             }
         }
     }
-}
-
-/// Rotates the pairs of elements i and i + D / 2 of `x […, S, D]`, by angles with these cosines and sines `[…, S, D /
-/// 2]`.
-pub(crate) fn rotate_halves<B: Backend>(x: &Tensor<B>, cos: &Tensor<B>, sin: &Tensor<B>) -> Result<Tensor<B>> {
-    let half = x.shape()[x.rank() - 1] / 2;
-    let (a, b) = (x.narrow(-1, 0, half)?, x.narrow(-1, half, half)?);
-    let (a, b) = turned(&a, &b, cos, sin)?;
-    Tensor::cat(&[&a, &b], -1)
 }
 
 /// The pairs `(a, b)`, rotated.

@@ -3,7 +3,7 @@
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, HostTensor, Result, Shape, Tensor};
 
 use super::LlamaConfig;
-use crate::layers::{Attend, merge_heads, rotate_halves, split_heads};
+use crate::layers::{Attend, merge_heads, split_heads};
 use crate::models::ActivationFn;
 use crate::models::causal::Past;
 use crate::{Dropout, Linear, LinearConfig, Module, RMSNorm, RMSNormConfig, Slot, watch};
@@ -46,7 +46,7 @@ impl<B: Backend> Turns<B> {
     }
 
     fn turned(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        Tensor::in_wide([x], |[x]| rotate_halves(x, &self.cos, &self.sin))
+        Tensor::in_wide([x], |[x]| x.rotary(&self.cos, &self.sin))
     }
 }
 

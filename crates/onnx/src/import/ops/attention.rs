@@ -323,18 +323,14 @@ fn rotary(c: &Call<'_>) -> Results {
 pub(super) fn turn(x: &Tensor, [cos, sin]: [&Tensor; 2], turned: usize, interleaved: bool) -> Result<Tensor> {
     let full = x.shape()[3];
     let part = x.narrow(3, 0, turned)?;
-    let dims = part.shape();
-    let (a, b) = if interleaved {
-        let pairs = part.reshape([dims[0], dims[1], dims[2], turned / 2, 2])?;
-        (pairs.select(4, 0)?, pairs.select(4, 1)?)
-    } else {
-        (part.narrow(3, 0, turned / 2)?, part.narrow(3, turned / 2, turned / 2)?)
-    };
-    let (real, imaginary) = (((cos * &a)? - (sin * &b)?)?, ((sin * &a)? + (cos * &b)?)?);
     let done = if interleaved {
+        let dims = part.shape();
+        let pairs = part.reshape([dims[0], dims[1], dims[2], turned / 2, 2])?;
+        let (a, b) = (pairs.select(4, 0)?, pairs.select(4, 1)?);
+        let (real, imaginary) = (((cos * &a)? - (sin * &b)?)?, ((sin * &a)? + (cos * &b)?)?);
         Tensor::stack(&[&real, &imaginary], -1)?.reshape(dims)?
     } else {
-        Tensor::cat(&[&real, &imaginary], 3)?
+        part.rotary(cos, sin)?
     };
     match full == turned {
         true => Ok(done),

@@ -214,6 +214,19 @@ fn fused_ops() {
         &["layer_norm", "must be f32[3], not f64[3]"],
     );
     fails(x.rms_norm(Some(&f32(&[2])), 1, 1e-5), Shape, &["rms_norm", "weight"]);
+    fails(x.rotary(&x, &x), Shape, &["rotary", "an even number"]);
+    let rows = f32(&[2, 4]);
+    fails(
+        rows.rotary(&f32(&[3, 2]), &f32(&[2])),
+        Shape,
+        &["rotary", "broadcast to [2, 2]"],
+    );
+    let double = of(DType::F64, &[2]);
+    fails(
+        rows.rotary(&double, &double),
+        WrongDType,
+        &["rotary", "one float dtype"],
+    );
     fails(
         x.batch_norm(Some(&f32(&[2])), None, 1e-5),
         Shape,

@@ -29,6 +29,13 @@ fn softmaxes(cases: &mut Cases) {
     }
 }
 
+fn rotations(cases: &mut Cases) {
+    let (x, cos, sin) = (|| mixed([2, 3, 4], 1), || mixed([3, 2], 2), || mixed([3, 2], 3));
+    let (c, s) = (cos(), sin());
+    cases.unary("rotary", x(), move |x| x.rotary(&c, &s));
+    cases.add("rotary with angles", [x(), cos(), sin()], |x| x[0].rotary(&x[1], &x[2]));
+}
+
 fn norms(cases: &mut Cases) {
     for (axes, inner) in [(1, &[3][..]), (2, &[2, 3])] {
         let x = || mixed([2, 2, 3], 1);
@@ -206,6 +213,7 @@ fn cells(cases: &mut Cases) {
 pub(crate) fn cases() -> Cases {
     let mut cases = Cases::default();
     softmaxes(&mut cases);
+    rotations(&mut cases);
     norms(&mut cases);
     grouped_norms(&mut cases);
     attention(&mut cases);
