@@ -80,10 +80,7 @@ impl<B: Backend> Adapter<B> {
         (rank, alpha): (usize, f64),
         (a, b, magnitude): (Param<B>, Param<B>, Option<Param<B>>),
     ) -> Result<Self> {
-        let scale = match config.rank_stabilized {
-            true => alpha / (rank as f64).sqrt(),
-            false => alpha / rank as f64,
-        };
+        let scale = config.scale(rank, alpha);
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),

@@ -40,6 +40,30 @@ options! {
 }
 
 impl LoraConfig {
+    /// The rank, and the factor `scale` of the change `scale · B A` of a weight.
+    ///
+    /// # Errors
+    /// If an option is out of range, or if dropout or DoRA are on, which are more than this formula.
+    pub fn low_rank(&self) -> Result<(usize, f64)> {
+        self.check()?;
+        let more = match (self.dropout > 0.0, self.dora) {
+            (true, _) => "dropout",
+            (_, true) => "DoRA",
+            _ => return Ok((self.rank, self.scale(self.rank, self.alpha))),
+        };
+        Err(Error::unsupported(format!("{more} is not supported here"))
+            .with_op("lora")
+            .with_hint("leave that option out"))
+    }
+
+    /// The factor of the change of a weight.
+    pub(super) fn scale(&self, rank: usize, alpha: f64) -> f64 {
+        match self.rank_stabilized {
+            true => alpha / (rank as f64).sqrt(),
+            false => alpha / rank as f64,
+        }
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         let fail = |what: String| Err(Error::invalid(what).with_op("lora"));
         if self.rank == 0 {
@@ -58,7 +82,7 @@ impl LoraConfig {
     ///
     /// # Errors
     /// If a name matches no layer.
-    pub(super) fn chosen(&self, layers: &[(&str, bool)]) -> Result<Vec<bool>> {
+    pub fn chosen(&self, layers: &[(&str, bool)]) -> Result<Vec<bool>> {
         let paths = || layers.iter().map(|(path, _)| *path);
         let (targets, exclude) = (Names::new(&self.targets), Names::new(&self.exclude));
         for names in [&targets, &exclude] {

@@ -12,18 +12,18 @@ use crate::import::plain_gemm;
 
 /// A product with a constant weight.
 #[derive(Clone, Debug)]
-pub(super) struct Layer {
+pub(crate) struct Layer {
     /// The index of its node.
-    pub(super) node: usize,
+    pub(crate) node: usize,
     /// Its name, or its op and index if it has none.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// MatMul, Gemm or Conv.
-    pub(super) op: String,
+    pub(crate) op: String,
     /// The value that is quantized.
-    pub(super) x: ValueId,
-    pub(super) weight: ValueId,
+    pub(crate) x: ValueId,
+    pub(crate) weight: ValueId,
     /// The axis of the weight that becomes the axis of the outputs.
-    pub(super) axis: usize,
+    pub(crate) axis: usize,
     pub(super) bias: Option<ValueId>,
     /// The clamping node after it, if that is the only reader of the result.
     pub(super) tail: Option<usize>,
@@ -73,7 +73,7 @@ pub(super) fn find(body: &Body, int8: Int8) -> Result<Vec<Layer>> {
 }
 
 /// A body, and how its values are used.
-pub(super) struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     body: &'a Body,
     /// The nodes that read or capture each value.
     pub(super) readers: HashMap<ValueId, Vec<usize>>,
@@ -81,7 +81,7 @@ pub(super) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    pub(super) fn new(body: &'a Body) -> Self {
+    pub(crate) fn new(body: &'a Body) -> Self {
         let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
         let mut makers = HashMap::new();
         for (i, node) in body.nodes.iter().enumerate() {
@@ -103,7 +103,8 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn layer(&self, i: usize, node: &Node) -> Option<Layer> {
+    /// The layer that a node computes, if it is one.
+    pub(crate) fn layer(&self, i: usize, node: &Node) -> Option<Layer> {
         if !node.domain.is_empty() {
             return None;
         }

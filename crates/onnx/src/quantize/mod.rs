@@ -18,5 +18,8 @@ mod range;
 mod report;
 mod writer;
 
+pub(crate) use layers::{Layer, Seen};
+pub(crate) use writer::Writer;
+
 pub use options::{Calibration, Int8, Quantize};
 pub use report::{LayerReport, OutputReport, Quantized};

@@ -6,19 +6,21 @@ use polygrad_core::Result;
 
 use super::layers::Layer;
 use super::numbers::{Bytes, Weight};
-use crate::graph::{Attribute, Body, ElementType, Literal, Node, TensorType, ValueId, ValueType, free_name};
+use crate::graph::{
+    Attribute, Body, ElementType, Initializer, Literal, Node, TensorType, ValueId, ValueType, free_name,
+};
 
 /// The nodes so far, and the names in use.
-pub(super) struct Writer {
-    pub(super) body: Body,
-    pub(super) nodes: Vec<Node>,
+pub(crate) struct Writer {
+    pub(crate) body: Body,
+    pub(crate) nodes: Vec<Node>,
     names: HashSet<String>,
     /// Values derived from a value, by that value and a key.
     made: HashMap<(ValueId, String), Vec<ValueId>>,
 }
 
 impl Writer {
-    pub(super) fn new(body: &Body) -> Self {
+    pub(crate) fn new(body: &Body) -> Self {
         let mut body = body.clone();
         let nodes = std::mem::take(&mut body.nodes);
         let names = body.values.iter().map(|value| value.name.clone());
@@ -51,7 +53,7 @@ impl Writer {
     }
 
     /// A value without a known shape.
-    pub(super) fn value(&mut self, like: ValueId, suffix: &str) -> ValueId {
+    pub(crate) fn value(&mut self, like: ValueId, suffix: &str) -> ValueId {
         let name = format!("{}_{suffix}", self.body.name_of(like));
         let name = self.free(&name);
         self.body.add_value(name, None)
@@ -64,7 +66,21 @@ impl Writer {
         self.body.add_initializer(name, literal)
     }
 
-    pub(super) fn node(
+    /// A value of this name, or a similar one.
+    pub(crate) fn named(&mut self, name: &str) -> ValueId {
+        let name = self.free(name);
+        self.body.add_value(name, None)
+    }
+
+    /// Fixes a value to a tensor.
+    pub(crate) fn fix(&mut self, id: ValueId, tensor: impl Into<Literal>) -> ValueId {
+        let tensor = tensor.into();
+        self.body.values[id.index()].ty = Some(ValueType::Tensor(TensorType::of(&tensor)));
+        self.body.initializers.push(Initializer { value: id, tensor });
+        id
+    }
+
+    pub(crate) fn node(
         &mut self,
         op_type: &str,
         inputs: &[ValueId],
@@ -122,7 +138,7 @@ impl Writer {
         Weight::of(weight, layer.axis, per_channel, learned, bias).map(Some)
     }
 
-    pub(super) fn done(mut self) -> Body {
+    pub(crate) fn done(mut self) -> Body {
         self.body.nodes = self.nodes;
         self.body
     }

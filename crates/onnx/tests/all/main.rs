@@ -10,6 +10,7 @@ mod engines;
 mod exact;
 mod fusion;
 mod hostile;
+mod lora;
 mod meaning;
 mod model;
 mod products;

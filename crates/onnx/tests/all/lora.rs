@@ -1,0 +1,190 @@
+//! Adapters in graphs.
+
+use polygrad_core::{ErrorKind, HostTensor};
+use polygrad_cpu::Cpu;
+use polygrad_nn::lora::LoraConfig;
+use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Graph, Node, ValueId, ValueType};
+use polygrad_onnx::{Engine, OnnxModel, Options, lora};
+use polygrad_tensor::{Device, Shape, Tensor};
+
+fn device() -> Device {
+    Device::<Cpu>::default().into_any()
+}
+
+fn weight(body: &mut Body, name: &str, dims: &[usize]) -> ValueId {
+    let shape = Shape::new(dims).unwrap();
+    let values = (0..shape.numel()).map(|i| ((i * 7 % 11) as f32 - 5.0) / 10.0).collect();
+    body.add_initializer(name, HostTensor::new(shape, values).unwrap())
+}
+
+fn node(op: &str, name: &str, inputs: &[ValueId], output: ValueId, attributes: &[(&str, Attribute)]) -> Node {
+    Node {
+        name: name.into(),
+        op_type: op.into(),
+        inputs: inputs.iter().copied().map(Some).collect(),
+        outputs: vec![Some(output)],
+        attributes: attributes
+            .iter()
+            .map(|(name, value)| ((*name).into(), value.clone()))
+            .collect(),
+        ..Node::default()
+    }
+}
+
+/// A convolution, a Gemm with a weight `[out, in]`, a MatMul, and the same MatMul once more.
+fn graph() -> Graph {
+    let mut body = Body {
+        name: "net".into(),
+        ..Body::default()
+    };
+    let dims = vec![Dim::Named("n".into()), Dim::Fixed(2), Dim::Fixed(4), Dim::Fixed(4)];
+    let x = body.add_value("x", Some(ValueType::tensor(ElementType::F32, dims)));
+    let conv = weight(&mut body, "conv.weight", &[3, 2, 3, 3]);
+    let conv_bias = weight(&mut body, "conv.bias", &[3]);
+    let head = weight(&mut body, "head.weight", &[5, 12]);
+    let head_bias = weight(&mut body, "head.bias", &[5]);
+    let turn = weight(&mut body, "onnx::MatMul_7", &[5, 5]);
+    let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|name| body.add_value(name, None));
+    let y = body.add_value("y", None);
+    body.inputs = vec![x];
+    body.outputs = vec![y];
+    let ints = |values: &[i64]| Attribute::Ints(values.to_vec());
+    body.nodes = vec![
+        node(
+            "Conv",
+            "/conv/Conv",
+            &[x, conv, conv_bias],
+            a,
+            &[("strides", ints(&[2, 2])), ("pads", ints(&[1, 1, 1, 1]))],
+        ),
+        node("Relu", "/Relu", &[a], b, &[]),
+        node("Flatten", "/Flatten", &[b], c, &[]),
+        node(
+            "Gemm",
+            "/head/Gemm",
+            &[c, head, head_bias],
+            d,
+            &[("transB", Attribute::Int(1))],
+        ),
+        node("MatMul", "/mix/turn/MatMul", &[d, turn], e, &[]),
+        node("MatMul", "/mix/turn_1/MatMul", &[e, turn], y, &[]),
+    ];
+    Graph {
+        opsets: [(String::new(), 20)].into(),
+        body,
+        ..Graph::default()
+    }
+}
+
+fn images() -> Tensor {
+    let values: Vec<f32> = (0..96).map(|i| (i * 5 % 13) as f32 / 6.0 - 1.0).collect();
+    Tensor::from_vec(values, [3, 2, 4, 4], &device()).unwrap()
+}
+
+fn outputs(graph: &Graph, engine: Engine) -> Vec<f32> {
+    let options = Options {
+        engine,
+        ..Options::default()
+    };
+    let model = OnnxModel::from_graph(graph, &device(), options).unwrap();
+    model.forward(&[images()]).unwrap().tensor(0).unwrap().to_vec().unwrap()
+}
+
+fn close(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-5 * (1.0 + b.abs()))
+}
+
+fn config() -> LoraConfig {
+    LoraConfig::new(2).alpha(4.0).targets(["conv", "head", "mix.turn"])
+}
+
+#[test]
+fn an_adapter_is_trained_and_merged() {
+    let base = graph();
+    let mut graph = base.clone();
+    let paths = lora::attach(&mut graph, "mine", &config(), &device()).unwrap();
+    assert_eq!(paths, ["conv", "head", "mix.turn"]);
+    let before = outputs(&base, Engine::Native);
+    assert_eq!(outputs(&graph, Engine::Native), before);
+
+    let mut model = OnnxModel::from_graph(&graph, &device(), Options::default()).unwrap();
+    model.train(lora::is_adapter).unwrap();
+    let mut losses = Vec::new();
+    for _ in 0..40 {
+        let loss = model.forward(&[images()]).unwrap().tensor(0).unwrap();
+        let loss = (loss - 0.5).unwrap().square().unwrap().mean_all().unwrap();
+        losses.push(loss.item().unwrap());
+        let gradients = loss.backward().unwrap();
+        let mut trained = Vec::new();
+        for (name, value) in model.parameters().unwrap() {
+            let gradient = gradients.by_name(&name);
+            assert_eq!(
+                gradient.is_some(),
+                name.contains("lora_A") || name.contains("lora_B"),
+                "{name}"
+            );
+            if let Some(gradient) = gradient {
+                let value = (value.detach() - &(gradient * 0.3).unwrap()).unwrap();
+                trained.push((name.clone(), Tensor::var(&name, value).unwrap()));
+            }
+        }
+        assert_eq!(trained.len(), 6);
+        model.set(trained).unwrap();
+    }
+    assert!(losses[39] < 0.5 * losses[0], "{losses:?}");
+
+    let trained: Vec<f32> = model.forward(&[images()]).unwrap().tensor(0).unwrap().to_vec().unwrap();
+    assert!(!close(&trained, &before));
+    lora::keep(&mut graph, &model).unwrap();
+    // With its nodes and without them, also out of a file, and elsewhere.
+    let mut merged = graph.clone();
+    lora::merge(&mut merged, &device()).unwrap();
+    assert_eq!(merged.body.nodes.len(), base.body.nodes.len());
+    assert_eq!(merged.body.initializers.len(), base.body.initializers.len());
+    for graph in [&graph, &merged] {
+        let read = Graph::from_bytes(graph.to_bytes().unwrap().to_vec()).unwrap();
+        assert!(close(&outputs(graph, Engine::Native), &trained));
+        assert!(close(&outputs(&read, Engine::Native), &trained));
+        if Engine::Ort.available().is_ok() {
+            assert!(close(&outputs(graph, Engine::Ort), &trained));
+        }
+    }
+    // What was not an adapter's is as it was.
+    for (old, new) in base.body.initializers.iter().zip(&merged.body.initializers) {
+        let same = old.tensor.host().bytes() == new.tensor.host().bytes();
+        assert_eq!(same, base.body.name_of(old.value).ends_with("bias"));
+    }
+    assert!(lora::attach(&mut merged, "again", &config(), &device()).is_ok());
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let refused = |config: &LoraConfig, name: &str, says: &str| {
+        let (base, mut graph) = (graph(), graph());
+        let error = lora::attach(&mut graph, name, config, &device()).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(graph.body.nodes.len(), base.body.nodes.len());
+    };
+    refused(&LoraConfig::new(0), "mine", "rank 0");
+    refused(&LoraConfig::new(2).dropout(0.1), "mine", "dropout");
+    refused(&LoraConfig::new(2).dora(true), "mine", "DoRA");
+    refused(&LoraConfig::new(2).targets(["query"]), "mine", "query");
+    refused(&LoraConfig::new(2).exclude(["head", "turn"]), "mine", "no layer left");
+    refused(&LoraConfig::new(2), "a.b", "cannot be called");
+
+    let mut adapted = graph();
+    assert_eq!(
+        lora::attach(&mut adapted, "mine", &LoraConfig::new(2), &device()).unwrap(),
+        ["head", "mix.turn"]
+    );
+    let error = lora::attach(&mut adapted, "other", &LoraConfig::new(2), &device()).unwrap_err();
+    assert!(error.to_string().contains("already"), "{error}");
+    let error = lora::merge(&mut graph(), &device()).unwrap_err();
+    assert!(error.to_string().contains("no adapter"), "{error}");
+
+    let mut model = OnnxModel::from_graph(&adapted, &device(), Options::default()).unwrap();
+    model.train(lora::is_adapter).unwrap();
+    let error = lora::keep(&mut graph(), &model).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("lora_A"), "{error}");
+}
