@@ -106,6 +106,28 @@ fn checkpointing_leaves_nothing_and_takes_less() {
 }
 
 #[test]
+fn what_a_constant_multiplies_is_not_kept() {
+    let device = Device::<Null>::default();
+    let constant = T::rand([64, 64], &device).unwrap();
+    let weight = T::var("weight", T::rand([64, 64], &device).unwrap()).unwrap();
+    let x = T::var("x", T::rand([64, 64], &device).unwrap()).unwrap();
+    let products: [fn(&T, &T) -> Result<T>; 3] = [|x, w| x.mul(w), T::matmul, |x, w| x.linear(w, None)];
+    for product in products {
+        // The values that are alive after four products, in numbers of results.
+        let alive = |weight: &T| {
+            let before = device.inner().stats().live_bytes;
+            let mut y = product(&x, weight).unwrap();
+            for _ in 0..3 {
+                y = product(&y, weight).unwrap();
+            }
+            (device.inner().stats().live_bytes - before) / (64 * 64 * 4)
+        };
+        assert_eq!(alive(&constant), 1);
+        assert_eq!(alive(&weight), 4);
+    }
+}
+
+#[test]
 fn higher_order_gradients_leave_nothing() {
     leaves_nothing(|device| {
         let model = mlp(device)?;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use polygrad_core::{Backend, DType, Op, SavedTensor, Shape};
+use polygrad_core::{Backend, BinaryOp, DType, Op, SavedTensor, Shape};
 use smallvec::SmallVec;
 
 use crate::Tensor;
@@ -81,6 +81,18 @@ pub(crate) enum Rule<B: Backend> {
     Custom(Arc<dyn CustomOp<B>>),
     /// By recomputing the segment.
     Checkpoint(Arc<Segment<B>>),
+}
+
+impl<B: Backend> Rule<B> {
+    /// Whether input `i` is one of two factors, so that only the other one's gradient is computed from it.
+    fn multiplies(&self, i: usize) -> bool {
+        let Self::Op(op) = self else { return false };
+        i < 2
+            && matches!(
+                op,
+                Op::Binary(BinaryOp::Mul) | Op::Matmul | Op::Linear { .. } | Op::Conv { activation: None, .. }
+            )
+    }
 }
 
 /// An input of an op, with the properties that rules need.
@@ -372,6 +384,10 @@ pub(crate) fn record_rule<B: Backend>(
     };
     for saved in saved {
         match *saved {
+            // The rule does not look at it. The constant takes its place, and lives anyway.
+            SavedTensor::Input(i) if rule.multiplies(i) && !inputs[1 - i].is_tracked() => {
+                keep(&inputs[1 - i].value, Source::Constant);
+            }
             SavedTensor::Input(i) => keep(&inputs[i].value, Source::Input(i as u32)),
             SavedTensor::Inputs => {
                 for (i, input) in inputs.iter().enumerate() {
