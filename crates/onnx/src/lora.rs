@@ -1,10 +1,9 @@
-//! Adapters (LoRA) in a graph: small changes of the weights of a model that others trained, which are trained instead of
-//! the weights themselves.
+//! Adapters (LoRA) in a graph: small changes of the weights of a model that others trained, which are trained instead
+//! of the weights themselves.
 //!
 //! An adapter is ordinary nodes and initializers, so that the adapted graph runs, trains, is saved and is read by other
-//! programs as any other one.
-//! [`attach`] adds it, [`keep`] takes over what was trained, and [`merge`] adds it to the weights and leaves the nodes
-//! that the graph had.
+//! programs as any other one. [`attach`] adds it, [`keep`] takes over what was trained, and [`merge`] adds it to the
+//! weights and leaves the nodes that the graph had.
 //!
 //! ```no_run
 //! use polygrad_nn::lora::LoraConfig;
@@ -51,10 +50,10 @@ const PARTS: &str = ".lora_";
 
 /// Adds an adapter to layers of a graph, and returns their paths. The outputs do not change until it is trained.
 ///
-/// Layers are MatMul, Gemm and Conv (without groups or dilation) with a weight in f32 that is fixed in the file. The path
-/// of a layer is the name of its weight without `.weight`; if the weight has no such name, that of the node, as PyTorch
-/// writes it: `/encoder/query/MatMul` is `encoder.query`. Layers that share a weight share its factors. By default all
-/// MatMul and Gemm get the adapter.
+/// Layers are MatMul, Gemm and Conv (without groups or dilation) with a weight in f32 that is fixed in the file. The
+/// path of a layer is the name of its weight without `.weight`; if the weight has no such name, that of the node, as
+/// PyTorch writes it: `/encoder/query/MatMul` is `encoder.query`. Layers that share a weight share its factors. By
+/// default all MatMul and Gemm get the adapter.
 ///
 /// The factors are the initializers `PATH.lora_A.NAME.weight` and `PATH.lora_B.NAME.weight`, in PEFT's shapes.
 ///
