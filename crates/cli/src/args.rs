@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-pub(crate) use polygrad_console::arguments::{json_file, npz_file, onnx_file, png_file, positive};
+pub(crate) use polygrad_console::arguments::positive;
 
 use crate::run::config::{self, COUNTS};
 

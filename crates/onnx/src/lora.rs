@@ -22,7 +22,7 @@
 //! let gradients = model.forward(&[x])?.tensor(0)?.square()?.mean_all()?.backward()?;
 //! for (name, value) in model.parameters()? {
 //!     if let Some(gradient) = gradients.by_name(&name) {
-//!         let value = Tensor::var(&name, (value.detach() - &(gradient * 0.01))?)?;
+//!         let value = Tensor::var(&name, value.detach().sub(&(gradient * 0.01)?)?)?;
 //!         model.set([(name, value)])?;
 //!     }
 //! }

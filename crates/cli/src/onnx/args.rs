@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
+use polygrad_console::arguments::{npz_file, onnx_file};
 
 use super::Given;
-use crate::args::{npz_file, onnx_file, positive};
+use crate::args::positive;
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {

@@ -6,9 +6,10 @@ use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use polygrad::rl::gym::{self, GymConfig};
 use polygrad::rl::zoo::Algorithm;
+use polygrad_console::arguments::{json_file, png_file};
 
 use super::PolicyKind;
-use crate::args::{Every, count, json_file, png_file, positive, seed};
+use crate::args::{Every, count, positive, seed};
 use crate::failure::{Failure, Result};
 use crate::train::line::RunArgs;
 

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use polygrad::train::flag_of_signals;
+use polygrad_console::arguments::png_file;
 
-use crate::args::png_file;
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::{clock, note, say};

@@ -358,7 +358,7 @@ macro_rules! for_each_op {
             as AttentionBackward { scale: f64, causal: bool }, named "scaled_dot_product_attention_backward", for floats
             gives [q, k, v];
 
-        /// Rotates the pairs of elements `i` and `i + D / 2` of each row of `x […, D]`, where D is even, by angles whose
+        /// Rotates the pairs of elements `i` and `i + D / 2` of each row of `x […, D]`, D even, by angles whose
         /// cosines and sines `[…, D / 2]` broadcast to the pairs.
         ///
         /// Source: Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021).

@@ -102,7 +102,8 @@ fn captured_steps_are_profiled_op_by_op() -> Result<()> {
 fn parameters_that_somebody_holds_are_told_of() {
     let model = Linear::new(250, 500, &device()).unwrap();
     let mut sgd = SGD::new(model.parameters(), 0.1).unwrap();
-    let x = Tensor::ones([5, 250], &device()).unwrap();
+    // The gradient of x keeps the weight.
+    let x = Tensor::var("x", Tensor::ones([5, 250], &device()).unwrap()).unwrap();
     let loss = || model.forward(&x)?.sum_all();
     let (stepped, plain) = profile(|| sgd.backward_step(loss()?));
     stepped.unwrap();

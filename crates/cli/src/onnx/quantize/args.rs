@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use polygrad_console::arguments::onnx_file;
 use polygrad_onnx::{Calibration, Int8};
 
-use crate::args::{count, number, onnx_file, positive};
+use crate::args::{count, number, positive};
 
 /// The default limit on the loss of accuracy, in percentage points.
 const MAX_DROP: f64 = 1.0;
