@@ -18,13 +18,19 @@
 //! let mut model = OnnxModel::from_graph(&graph, &device, Options::default())?;
 //! model.train(lora::is_adapter)?;
 //!
+//! let mut factors = model.parameters()?;
+//! factors.retain(|(name, _)| lora::is_adapter(name));
+//!
 //! let x = Tensor::ones([1, 64], &device)?;
-//! let gradients = model.forward(&[x])?.tensor(0)?.square()?.mean_all()?.backward()?;
-//! for (name, value) in model.parameters()? {
-//!     if let Some(gradient) = gradients.by_name(&name) {
-//!         let value = Tensor::var(&name, value.detach().sub(&(gradient * 0.01)?)?)?;
-//!         model.set([(name, value)])?;
+//! for _ in 0..100 {
+//!     let loss = model.forward(std::slice::from_ref(&x))?.tensor(0)?.square()?.mean_all()?;
+//!     let gradients = loss.backward()?;
+//!     for (name, value) in &mut factors {
+//!         if let Some(gradient) = gradients.by_name(name) {
+//!             *value = Tensor::var(name, value.detach().sub(&(gradient * 0.01)?)?)?;
+//!         }
 //!     }
+//!     model.set(factors.clone())?;
 //! }
 //!
 //! lora::keep(&mut graph, &model)?;
@@ -34,7 +40,7 @@
 //! # }
 //! ```
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use polygrad_core::{DType, Error, HostTensor, Result, printable};
 use polygrad_nn::lora::LoraConfig;
@@ -42,7 +48,7 @@ use polygrad_nn::{Fan, Init};
 use polygrad_tensor::{Device, Tensor, no_grad};
 
 use crate::OnnxModel;
-use crate::graph::{Attribute, Body, Graph, Literal, ValueId, ValueInfo, free_name};
+use crate::graph::{Attribute, Body, Graph, ValueId, ValueInfo, free_name};
 use crate::quantize::{Layer, Seen, Writer};
 
 /// Precedes the name of a factor in the name of its initializer, as in PEFT's files.
@@ -52,8 +58,8 @@ const PARTS: &str = ".lora_";
 ///
 /// Layers are MatMul, Gemm and Conv (without groups or dilation) with a weight in f32 that is fixed in the file. The
 /// path of a layer is the name of its weight without `.weight`; if the weight has no such name, that of the node, as
-/// PyTorch writes it: `/encoder/query/MatMul` is `encoder.query`. Layers that share a weight share its factors. By
-/// default all MatMul and Gemm get the adapter.
+/// PyTorch writes it: `/encoder/query/MatMul` is `encoder.query`; if that has none either, the weight's whole name.
+/// Layers that share a weight share its factors. By default all MatMul and Gemm get the adapter.
 ///
 /// The factors are the initializers `PATH.lora_A.NAME.weight` and `PATH.lora_B.NAME.weight`, in PEFT's shapes.
 ///
@@ -113,6 +119,11 @@ pub fn is_adapter(name: &str) -> bool {
         .is_some_and(|(_, part)| part.starts_with("A.") || part.starts_with("B."))
 }
 
+/// Whether a name is that of a factor of the layer with this path.
+fn is_part_of(name: &str, path: &str) -> bool {
+    name.strip_prefix(path).is_some_and(|rest| rest.starts_with(PARTS))
+}
+
 /// Takes over the values of parameters that were trained, of an adapter or not, into the graph that the model was made
 /// of.
 ///
@@ -152,23 +163,40 @@ pub fn keep(graph: &mut Graph, model: &OnnxModel) -> Result<()> {
     Ok(())
 }
 
-/// Adds the adapter to the weights, and removes its nodes.
+/// Adds the adapter to the weights, and removes its nodes. A weight that other nodes read, too, such as an embedding,
+/// stays as it is for them.
 ///
 /// # Errors
-/// If the graph has no adapter that [`attach`] added, and if the device fails. The graph is then unchanged.
+/// If the graph has no adapter that [`attach`] added, or factors without their layer, and if the device fails. The
+/// graph is then unchanged.
 pub fn merge(graph: &mut Graph, device: &Device) -> Result<()> {
     let body = &graph.body;
-    let mut weights: HashMap<ValueId, Literal> = HashMap::new();
+    let mut weights: BTreeMap<ValueId, (String, HostTensor, Vec<usize>)> = BTreeMap::new();
     for (path, layer) in layers(body) {
-        if let Some(change) = Change::of(body, &path, &layer) {
-            weights.insert(layer.weight, change.merged(device)?.into());
+        if let Some((.., nodes)) = weights.get_mut(&layer.weight) {
+            nodes.push(layer.node);
+        } else if let Some(change) = Change::of(body, &path, &layer) {
+            weights.insert(layer.weight, (path, change.merged(device)?, vec![layer.node]));
         }
     }
-    if weights.is_empty() {
-        return Err(Error::invalid("the graph has no adapter")
-            .with_op("lora")
-            .with_hint("attach one with lora::attach, and train it"));
+    let factors = body
+        .initializers
+        .iter()
+        .map(|initializer| body.name_of(initializer.value));
+    let mut factors = factors.filter(|name| is_adapter(name));
+    if let Some(name) = factors.find(|name| !weights.values().any(|(path, ..)| is_part_of(name, path))) {
+        return refuse(
+            format!("{name:?} is a factor of no layer of the graph"),
+            "give the graph as lora::attach made it",
+        );
     }
+    if weights.is_empty() {
+        return refuse(
+            "the graph has no adapter".to_owned(),
+            "attach one with lora::attach, and train it",
+        );
+    }
+    let readers = Seen::new(body).readers;
     let part = |id: ValueId| body.name_of(id).contains(PARTS);
     let mut merged = body.clone();
     // The results of layers, by those of the nodes that add the adapter to them.
@@ -178,6 +206,24 @@ pub fn merge(graph: &mut Graph, device: &Device) -> Result<()> {
     });
     let added: HashMap<ValueId, ValueId> = added.collect();
     let sums: HashSet<ValueId> = added.values().copied().collect();
+    for (weight, (path, value, nodes)) in weights {
+        let alone = readers[&weight].iter().all(|reader| nodes.contains(reader)) && !body.outputs.contains(&weight);
+        let own = merged
+            .initializers
+            .iter_mut()
+            .find(|initializer| initializer.value == weight);
+        if let Some(own) = own.filter(|_| alone) {
+            own.tensor = value.into();
+            continue;
+        }
+        let name = free_name(&format!("{path}.weight"), |name| {
+            merged.values.iter().any(|value| value.name == name)
+        });
+        let own = merged.add_initializer(name, value);
+        for node in nodes {
+            merged.nodes[node].inputs[1] = Some(own);
+        }
+    }
     merged.nodes.retain_mut(|node| {
         let Some(&Some(made)) = node.outputs.first() else {
             return true;
@@ -188,12 +234,9 @@ pub fn merge(graph: &mut Graph, device: &Device) -> Result<()> {
         }
         !sums.contains(&made) && !part(made)
     });
-    merged.initializers.retain(|initializer| !part(initializer.value));
-    for initializer in &mut merged.initializers {
-        if let Some(weight) = weights.remove(&initializer.value) {
-            initializer.tensor = weight;
-        }
-    }
+    merged
+        .initializers
+        .retain(|initializer| body.values.len() <= initializer.value.index() || !part(initializer.value));
     // No node has these values any more; their names are free for another adapter.
     for at in 0..merged.values.len() {
         if merged.values[at].name.contains(PARTS) {
@@ -258,9 +301,13 @@ fn path_of(body: &Body, layer: &Layer) -> String {
     if let Some(path) = weight.strip_suffix(".weight").filter(|path| !path.is_empty()) {
         return path.to_owned();
     }
-    let node = layer.name.trim_start_matches('/');
+    // Names of the file alone: the index of a node changes when the adapter is inserted.
+    let node = body.nodes[layer.node].name.trim_start_matches('/');
     let node = node.strip_suffix(&format!("/{}", layer.op)).unwrap_or(node);
-    node.replace('/', ".")
+    match node {
+        "" => weight.to_owned(),
+        node => node.replace('/', "."),
+    }
 }
 
 /// The name of a layer's result before the adapter is added.
@@ -345,12 +392,10 @@ impl Adapter<'_> {
         let a = first.tensor(a, DType::F32, device)?.to_host()?;
         let b = Init::ZEROS.tensor(b, DType::F32, device)?.to_host()?;
         let name = self.name;
-        let [a, b] = [("A", a), ("B", b)].map(|(factor, value)| {
-            let id = writer.named(&format!("{path}{PARTS}{factor}.{name}.weight"));
-            writer.fix(id, value)
-        });
-        let scale = writer.named(&format!("{path}{PARTS}scale.{name}"));
-        let scale = writer.fix(scale, HostTensor::scalar(self.scale as f32));
+        let [a, b] = [("A", a), ("B", b)]
+            .map(|(factor, value)| writer.initializer(&format!("{path}{PARTS}{factor}.{name}.weight"), value));
+        let scale = HostTensor::scalar(self.scale as f32);
+        let scale = writer.initializer(&format!("{path}{PARTS}scale.{name}"), scale);
         if layer.op == "Conv" {
             return Ok([a, b, scale]);
         }

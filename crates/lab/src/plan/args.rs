@@ -56,7 +56,12 @@ pub struct Plan {
 
     /// Write a trace of the steps measured together to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing:
     /// when rank 0 computed, and when gradients were exchanged
-    #[arg(long, value_name = "FILE.json", requires = "parallel", value_parser = PathBufValueParser::new().try_map(json_file))]
+    #[arg(
+        long,
+        value_name = "FILE.json",
+        requires = "parallel",
+        value_parser = PathBufValueParser::new().try_map(json_file)
+    )]
     pub(super) trace: Option<PathBuf>,
 }
 

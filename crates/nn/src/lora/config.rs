@@ -51,7 +51,7 @@ impl LoraConfig {
             (_, true) => "DoRA",
             _ => return Ok((self.rank, self.scale(self.rank, self.alpha))),
         };
-        Err(Error::unsupported(format!("{more} is not supported here"))
+        Err(Error::unsupported(format!("an adapter in a graph has no {more}"))
             .with_op("lora")
             .with_hint("leave that option out"))
     }

@@ -16,7 +16,7 @@ pub(crate) struct Layer {
     /// The index of its node.
     pub(crate) node: usize,
     /// Its name, or its op and index if it has none.
-    pub(crate) name: String,
+    pub(super) name: String,
     /// MatMul, Gemm or Conv.
     pub(crate) op: String,
     /// The value that is quantized.
@@ -76,7 +76,7 @@ pub(super) fn find(body: &Body, int8: Int8) -> Result<Vec<Layer>> {
 pub(crate) struct Seen<'a> {
     body: &'a Body,
     /// The nodes that read or capture each value.
-    pub(super) readers: HashMap<ValueId, Vec<usize>>,
+    pub(crate) readers: HashMap<ValueId, Vec<usize>>,
     pub(super) makers: HashMap<ValueId, usize>,
 }
 

@@ -6,9 +6,7 @@ use polygrad_core::Result;
 
 use super::layers::Layer;
 use super::numbers::{Bytes, Weight};
-use crate::graph::{
-    Attribute, Body, ElementType, Initializer, Literal, Node, TensorType, ValueId, ValueType, free_name,
-};
+use crate::graph::{Attribute, Body, ElementType, Literal, Node, TensorType, ValueId, ValueType, free_name};
 
 /// The nodes so far, and the names in use.
 pub(crate) struct Writer {
@@ -62,7 +60,12 @@ impl Writer {
     /// A constant that belongs to a value.
     pub(super) fn constant(&mut self, of: ValueId, suffix: &str, literal: impl Into<Literal>) -> ValueId {
         let name = format!("{}_{suffix}", self.body.name_of(of));
-        let name = self.free(&name);
+        self.initializer(&name, literal)
+    }
+
+    /// A constant of this name, or a similar one.
+    pub(crate) fn initializer(&mut self, name: &str, literal: impl Into<Literal>) -> ValueId {
+        let name = self.free(name);
         self.body.add_initializer(name, literal)
     }
 
@@ -70,14 +73,6 @@ impl Writer {
     pub(crate) fn named(&mut self, name: &str) -> ValueId {
         let name = self.free(name);
         self.body.add_value(name, None)
-    }
-
-    /// Fixes a value to a tensor.
-    pub(crate) fn fix(&mut self, id: ValueId, tensor: impl Into<Literal>) -> ValueId {
-        let tensor = tensor.into();
-        self.body.values[id.index()].ty = Some(ValueType::Tensor(TensorType::of(&tensor)));
-        self.body.initializers.push(Initializer { value: id, tensor });
-        id
     }
 
     pub(crate) fn node(

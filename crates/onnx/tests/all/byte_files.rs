@@ -190,7 +190,13 @@ fn numbers_that_are_only_rounded_stay_floats() -> Result<()> {
     let i8 = [1.25, -1.06, 0.02, -0.38, -1.3, -0.5];
     holds(&pair(I8, 0.01, -3), &[1, 6], &i8, &steps)?;
     let u16 = [1.2, -0.766_05, 0.020_01, -0.380_01, -0.766_05, -0.500_01];
-    holds(&pair(ElementType::U16, 0.000_03, 40000), &[1, 6], &u16, &steps)
+    holds(&pair(ElementType::U16, 0.000_03, 40000), &[1, 6], &u16, &steps)?;
+    let device = Device::<Cpu>::default().into_any();
+    let model = OnnxModel::from_graph(&pair(I8, 0.01, -3), &device, Options::default())?;
+    let y = model.forward(&[Tensor::from_vec(vec![f32::NAN, 0.5], [1, 2], &device)?])?;
+    let y = y.tensor(0)?.to_vec::<f32>()?;
+    assert!(y[0].is_nan() && (y[1] + 0.5).abs() < 1e-6, "{y:?}");
+    Ok(())
 }
 
 /// A linear layer whose input is quantized in each run.

@@ -157,6 +157,66 @@ fn an_adapter_is_trained_and_merged() {
     assert!(lora::attach(&mut merged, "again", &config(), &device()).is_ok());
 }
 
+/// Nodes without names, and an embedding whose weight is the head's, too.
+#[test]
+fn a_shared_weight_is_only_changed_where_it_has_the_adapter() {
+    let mut body = Body {
+        name: "tied".into(),
+        ..Body::default()
+    };
+    let ids = body.add_value("ids", Some(ValueType::tensor(ElementType::I64, vec![Dim::Fixed(3)])));
+    let first = weight(&mut body, "first", &[4, 4]);
+    let words = weight(&mut body, "words", &[7, 4]);
+    let [a, b, y] = ["a", "b", "y"].map(|name| body.add_value(name, None));
+    body.inputs = vec![ids];
+    body.outputs = vec![a, y];
+    body.nodes = vec![
+        node("Gather", "", &[words, ids], a, &[]),
+        node("MatMul", "", &[a, first], b, &[]),
+        node("Gemm", "", &[b, words], y, &[("transB", Attribute::Int(1))]),
+    ];
+    let mut graph = Graph {
+        opsets: [(String::new(), 20)].into(),
+        body,
+        ..Graph::default()
+    };
+    let ids = Tensor::from_vec(vec![6i64, 0, 3], [3], &device()).unwrap();
+    let outputs = |graph: &Graph| {
+        let model = OnnxModel::from_graph(graph, &device(), Options::default()).unwrap();
+        let outputs = model.forward(std::slice::from_ref(&ids)).unwrap();
+        [0, 1].map(|i| outputs.tensor(i).unwrap().to_vec::<f32>().unwrap())
+    };
+    let before = outputs(&graph);
+    let paths = lora::attach(&mut graph, "mine", &LoraConfig::new(2), &device()).unwrap();
+    assert_eq!(paths, ["first", "words"]);
+    // As if it had been trained.
+    for initializer in &mut graph.body.initializers {
+        if lora::is_adapter(&graph.body.values[initializer.value.index()].name) {
+            let shape = *initializer.tensor.host().shape();
+            let values = (0..shape.numel()).map(|i| 0.3 - (i % 5) as f32 / 10.0).collect();
+            initializer.tensor = HostTensor::new(shape, values).unwrap().into();
+        }
+    }
+    let trained = outputs(&graph);
+    assert!(trained[0] == before[0] && !close(&trained[1], &before[1]));
+    let mut merged = graph.clone();
+    lora::merge(&mut merged, &device()).unwrap();
+    assert_eq!(merged.body.nodes.len(), 3);
+    let found = outputs(&Graph::from_bytes(merged.to_bytes().unwrap().to_vec()).unwrap());
+    assert!(found[0] == before[0] && close(&found[1], &trained[1]));
+
+    // Another program renamed the weight of an unnamed node.
+    let renamed = graph
+        .body
+        .values
+        .iter_mut()
+        .find(|value| value.name == "first")
+        .unwrap();
+    renamed.name = "second".into();
+    let error = lora::merge(&mut graph, &device()).unwrap_err();
+    assert!(error.to_string().contains("factor of no layer"), "{error}");
+}
+
 #[test]
 fn what_does_not_fit_is_an_error() {
     let refused = |config: &LoraConfig, name: &str, says: &str| {
