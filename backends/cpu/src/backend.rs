@@ -185,7 +185,9 @@ impl Backend for Cpu {
 
     fn prepack(weight: &T, kind: Prepack) -> Result<T> {
         match kind {
-            Prepack::Linear => matmul::prepack(weight),
+            // A vector is multiplied fastest by contiguous rows.
+            Prepack::Linear => matmul::prepack(&weight.contiguous()?),
+            Prepack::LinearRows => matmul::prepack(weight),
             Prepack::Conv => Ok(conv::prepack(weight)),
             Prepack::MatmulU8 => quantized::prepack(weight),
             Prepack::ConvU8 => Ok(conv::prepack_u8(weight)),

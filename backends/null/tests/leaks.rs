@@ -1,6 +1,7 @@
 //! Nothing that training creates outlives the model, the graph and the optimizer.
 
 use polygrad_nn::loss::{cross_entropy, mse_loss};
+use polygrad_nn::models::{Llama, LlamaConfig};
 use polygrad_nn::optim::{Adam, Optimizer};
 use polygrad_nn::{Linear, Module, ReLU, Sequential};
 use polygrad_null::Null;
@@ -125,6 +126,37 @@ fn what_a_constant_multiplies_is_not_kept() {
         assert_eq!(alive(&constant), 1);
         assert_eq!(alive(&weight), 4);
     }
+}
+
+#[test]
+fn a_frozen_gated_part_keeps_two_vectors_of_its_width() {
+    const ROWS: usize = 32;
+    // The bytes that a graph holds if only the embedding is trained.
+    let alive = |intermediate_size: usize| -> Result<usize> {
+        let device = Device::<Null>::default();
+        let config = LlamaConfig {
+            vocab_size: 64,
+            hidden_size: 16,
+            intermediate_size,
+            num_hidden_layers: 1,
+            num_attention_heads: 2,
+            ..LlamaConfig::default()
+        };
+        let model = Llama::new(&config, &device)?;
+        model.named_parameters().iter().for_each(|(name, param)| {
+            if !name.contains("embed") {
+                param.set_trainable(false);
+            }
+        });
+        let ids = T::full([1, ROWS], 0, (&device, DType::I64))?;
+        let before = device.inner().stats().live_bytes;
+        let x = model.model.forward(&ids)?;
+        let after = device.inner().stats().live_bytes;
+        drop(x);
+        Ok(after - before)
+    };
+    // What else is held does not depend on the width.
+    assert_eq!(alive(48).unwrap() - alive(32).unwrap(), 2 * 16 * ROWS * 4);
 }
 
 #[test]

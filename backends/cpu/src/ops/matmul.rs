@@ -365,14 +365,13 @@ pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
     if weight.dtype() != DType::F32 || weight.shape().rank() != 2 {
         return Ok(weight.clone());
     }
-    // Products with a vector need contiguous rows.
-    let weight = weight.contiguous()?;
     let (n, k) = (weight.shape()[0], weight.shape()[1]);
-    let b = Mat::new(weight.typed::<f32>()?, k.cast_signed(), 1).transposed();
+    let layout = weight.layout();
+    let b = Mat::new(weight.typed::<f32>()?, layout.strides()[0], layout.strides()[1]).transposed();
     // SAFETY: the matrix is the tensor.
     let packed = unsafe { Prepacked::new(weight.device(), n, k, b)? };
     Ok(match packed {
         Some(packed) => weight.with_packed(packed),
-        None => weight,
+        None => weight.clone(),
     })
 }

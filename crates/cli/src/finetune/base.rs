@@ -2,6 +2,8 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use hmac_sha256::Hash;
 use polygrad::Device;
@@ -386,11 +388,24 @@ pub(super) fn is_in(path: &Path, folder: &Path) -> bool {
     parent.is_ok_and(|parent| folder.canonicalize().is_ok_and(|folder| parent == folder))
 }
 
-/// A digest of the contents of files.
+/// The files of a digest, and the size and time of the last change of each.
+type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
+
+/// A digest of the contents of files. It is computed once for as long as they are unchanged: a gigabyte takes seconds.
 ///
 /// # Errors
 /// If one cannot be read.
 pub(super) fn digest(files: &[PathBuf]) -> Result<String> {
+    static KNOWN: Mutex<Vec<(Stamp, String)>> = Mutex::new(Vec::new());
+    let mut stamp = Stamp::new();
+    for path in files {
+        let data = std::fs::metadata(path).map_err(|e| Failure::io("read", path, &e))?;
+        stamp.push((path.clone(), data.len(), data.modified().ok()));
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, digest)) = known.iter().find(|(known, _)| *known == stamp) {
+        return Ok(digest.clone());
+    }
     let mut hash = Hash::new();
     let mut part = vec![0; 1 << 20];
     for path in files {
@@ -408,5 +423,7 @@ pub(super) fn digest(files: &[PathBuf]) -> Result<String> {
         // Makes moving bytes from one file to the next change the digest.
         hash.update(count.to_le_bytes());
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    known.push((stamp, digest.clone()));
+    Ok(digest)
 }

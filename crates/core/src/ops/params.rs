@@ -252,6 +252,8 @@ impl Default for CrossEntropyParams {
 pub enum Prepack {
     /// As the weight of `linear` and the recurrent layers.
     Linear,
+    /// As the weight of `linear` for inputs of several rows at a time, which may take less memory.
+    LinearRows,
     /// As the weight of `conv`.
     Conv,
     /// As the right-hand side of `matmul_u8`.
@@ -264,7 +266,7 @@ impl Prepack {
     /// Whether such a weight can have this dtype.
     pub(crate) const fn accepts(self, dtype: DType) -> bool {
         match self {
-            Self::Linear | Self::Conv => dtype.is_float(),
+            Self::Linear | Self::LinearRows | Self::Conv => dtype.is_float(),
             Self::MatmulU8 | Self::ConvU8 => matches!(dtype, DType::U8),
         }
     }

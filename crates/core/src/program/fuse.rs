@@ -3,7 +3,7 @@
 //! A value between two steps may be eliminated only if the later step is its only reader, reads it once, and
 //! it is not an output.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Action, Program, Slot, Step};
 use crate::{
@@ -13,6 +13,9 @@ use crate::{
 /// Weights of products of this many rows or more are not prepacked. Packing in each product is less than 2 % of the
 /// work, while a packed copy takes as much memory as the weight, once for each pass.
 const MANY_ROWS: usize = 1024;
+
+/// So many rows are multiplied as vectors, and not by packed weights.
+const FEW_ROWS: usize = 3;
 
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let mut draft = Draft::new(program);
@@ -305,10 +308,17 @@ impl<'a> Draft<'a> {
     /// Prepacks constant weights, after all passes that change them.
     fn prepack(&mut self) -> Result<()> {
         let mut ready: HashMap<(Slot, Prepack), Slot> = HashMap::new();
+        let of_vectors: HashSet<Slot> = (0..self.program.steps.len())
+            .filter(|&i| matches!(self.op(i), Some(Op::Linear { .. })) && self.rows(i) <= FEW_ROWS)
+            .map(|i| self.program.steps[i].inputs[1])
+            .collect();
         for i in 0..self.program.steps.len() {
             let (kind, places): (_, &[usize]) = match self.op(i) {
                 Some(Op::Linear { .. }) if self.rows(i) >= MANY_ROWS => continue,
-                Some(Op::Linear { .. }) => (Prepack::Linear, &[1]),
+                Some(Op::Linear { .. }) if of_vectors.contains(&self.program.steps[i].inputs[1]) => {
+                    (Prepack::Linear, &[1])
+                }
+                Some(Op::Linear { .. }) => (Prepack::LinearRows, &[1]),
                 Some(Op::Conv { .. }) => (Prepack::Conv, &[1]),
                 Some(Op::Rnn { .. } | Op::Gru { .. }) => (Prepack::Linear, &[2, 3]),
                 Some(Op::Lstm { .. }) => (Prepack::Linear, &[3, 4]),

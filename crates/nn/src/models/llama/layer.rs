@@ -1,6 +1,8 @@
 //! The building blocks of Llama.
 
-use polygrad_tensor::{AnyBackend, Backend, DType, Device, HostTensor, Result, Shape, Tensor};
+use polygrad_tensor::{
+    AnyBackend, Backend, DType, Device, HostTensor, Result, Shape, Tensor, checkpoint, is_grad_enabled,
+};
 
 use super::LlamaConfig;
 use crate::layers::{Attend, merge_heads, split_heads};
@@ -198,8 +200,19 @@ impl<B: Backend> Mlp<B> {
 
     fn forward(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, x, || {
-            let gate = self.gate_proj.forward_with(x, self.act.function())?;
-            self.down_proj.forward(&gate.mul(&self.up_proj.forward(x)?)?)
+            let act = self.act.function();
+            if !is_grad_enabled() {
+                let gate = self.gate_proj.forward_with(x, act)?;
+                return self.down_proj.forward(&gate.mul(&self.up_proj.forward(x)?)?);
+            }
+            // The gradient needs what the activation is computed from, and up's vectors. The activation itself would
+            // take half as much memory again, and is computed in little time.
+            let gate = self.gate_proj.forward(x)?;
+            let gated = checkpoint(
+                move |x| x[0].activation(act)?.mul(&x[1]),
+                &[&gate, &self.up_proj.forward(x)?],
+            )?;
+            self.down_proj.forward(&gated)
         })
     }
 }
