@@ -1,7 +1,7 @@
 //! Where the words of an image lie, which of them each group of numbers reads, and which output positions a register
 //! covers.
 
-use super::super::dot::{NV, Way};
+use super::super::dot::Way;
 use crate::conv::geometry::{Extents, Geometry};
 
 /// Words after each plane, which registers may read, and which the last line of a plane may overwrite.
@@ -71,14 +71,14 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Planes of positions with the same remainder by the stride, or, if windows hardly overlap, one for each tap, so
-    /// that neither large strides nor dilation give more elements than windows have.
-    fn new(stride: usize, dilation: usize, taps: usize, outputs: usize) -> Self {
+    /// Planes of positions with the same remainder by the stride. One for each tap if that is wanted, or if windows
+    /// hardly overlap, so that neither large strides nor dilation give more elements than windows have.
+    fn new(stride: usize, dilation: usize, taps: usize, outputs: usize, apart: bool) -> Self {
         let mut starts: Vec<usize> = (0..taps.min(stride)).map(|tap| tap * dilation % stride).collect();
         starts.sort_unstable();
         starts.dedup();
         let extent = outputs + (taps - 1) * dilation / stride;
-        if starts.len() * extent > taps * outputs {
+        if apart || starts.len() * extent > taps * outputs {
             return Self {
                 starts: (0..taps).map(|tap| tap * dilation).collect(),
                 taps: (0..taps).map(|tap| (tap, 0)).collect(),
@@ -112,7 +112,7 @@ pub(super) struct Layout {
 /// Output positions whose sums are kept at a time.
 #[derive(Default)]
 pub(super) struct Chunk {
-    /// The first word of each register's positions, from that of the first output position; as many as [`NV`] divides.
+    /// The first word of each register's positions, from that of the first output position.
     pub(super) places: Vec<usize>,
     pub(super) runs: Vec<Run>,
 }
@@ -128,7 +128,7 @@ pub(super) struct Run {
 
 impl Layout {
     pub(super) fn new(g: &Geometry, numbers: Grouping, way: Way, extents: Extents) -> Self {
-        let axes = axes(g, numbers, extents);
+        let axes = axes(g, numbers, way, extents);
         let [depth, height, width] = [0, 1, 2].map(|axis| axes[axis].extent);
         let plane = depth * height * width + SURPLUS;
         let [_, rows, columns] = [0, 1, 2].map(|axis| axes[axis].starts.len());
@@ -161,15 +161,43 @@ impl Layout {
     }
 }
 
-fn axes(g: &Geometry, numbers: Grouping, extents: Extents) -> [Axis; 3] {
+/// The axes of the planes. If lines have a plane for each tap, outputs of neighbouring lines are neighbours there, which
+/// fills the registers of narrow images, and takes more words.
+fn axes(g: &Geometry, numbers: Grouping, way: Way, extents: Extents) -> [Axis; 3] {
     let taps = numbers.taps(g.kernel);
-    std::array::from_fn(|axis| Axis::new(g.stride[axis], g.dilation[axis], taps[axis], extents[axis]))
+    let [shared, apart] = [false, true].map(|apart| -> [Axis; 3] {
+        std::array::from_fn(|axis| {
+            let apart = apart && axis == 2;
+            Axis::new(g.stride[axis], g.dilation[axis], taps[axis], extents[axis], apart)
+        })
+    });
+    let cost = |axes: &[Axis; 3]| {
+        let registers = registers(extents, [axes[1].extent, axes[2].extent], way.lanes());
+        registers * taps.iter().product::<usize>() * g.outputs + elements(axes)
+    };
+    if cost(&apart) < cost(&shared) { apart } else { shared }
+}
+
+/// Elements of all planes.
+fn elements(axes: &[Axis; 3]) -> usize {
+    axes.iter().map(|axis| axis.starts.len() * axis.extent).product()
 }
 
 /// Approximate number of words of the image for a box.
-pub(super) fn words(g: &Geometry, numbers: Grouping, extents: Extents) -> usize {
-    let elements = axes(g, numbers, extents).map(|axis| axis.starts.len() * axis.extent);
-    elements.iter().product::<usize>() * numbers.words()
+pub(super) fn words(g: &Geometry, numbers: Grouping, way: Way, extents: Extents) -> usize {
+    elements(&axes(g, numbers, way, extents)) * numbers.words()
+}
+
+/// The number of registers that [`chunks`] gives.
+fn registers([depths, rows, columns]: Extents, [height, width]: [usize; 2], lanes: usize) -> usize {
+    let (mut count, mut past) = (0, 0);
+    for line in 0..depths * rows {
+        let start = (line / rows * height + line % rows) * width;
+        let at = start.max(past);
+        let more = (start + columns).saturating_sub(at).div_ceil(lanes);
+        (count, past) = (count + more, past.max(at + more * lanes));
+    }
+    count
 }
 
 /// The registers that cover all output positions. A register may hold the end of a line and the beginning of the next,
@@ -198,10 +226,6 @@ fn chunks(g: &Geometry, [depths, rows, columns]: Extents, [height, width]: [usiz
             }
             column += len;
         }
-    }
-    for chunk in &mut chunks {
-        let last = chunk.places.last().copied().unwrap_or(0);
-        chunk.places.resize(chunk.places.len().next_multiple_of(NV), last);
     }
     chunks
 }

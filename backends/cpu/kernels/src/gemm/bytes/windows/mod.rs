@@ -199,7 +199,7 @@ impl Convolution<'_> {
         let mut extents = g.output;
         loop {
             let boxes: usize = (0..3).map(|axis| g.output[axis].div_ceil(extents[axis])).product();
-            let fits = layout::words(g, self.filters.numbers, extents) * 4 <= WORDS;
+            let fits = layout::words(g, self.filters.numbers, way, extents) * 4 <= WORDS;
             let enough = g.batch * g.groups * boxes >= wanted;
             if (fits && enough) || extents.iter().product::<usize>() <= FEW {
                 return extents;

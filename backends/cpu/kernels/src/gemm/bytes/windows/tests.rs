@@ -201,3 +201,30 @@ fn sums_beyond_i32_wrap() {
         assert_eq!(sums, expected(&of, &weight), "{way:?}");
     }
 }
+
+#[test]
+fn narrow_images_fill_their_registers() {
+    let mut g = Geometry {
+        batch: 1,
+        groups: 1,
+        inputs: 64,
+        outputs: 64,
+        input: [1, 4, 4],
+        output: [1, 4, 4],
+        kernel: [1, 3, 3],
+        stride: [1; 3],
+        padding: [0, 1, 1],
+        dilation: [1; 3],
+    };
+    let registers = |g: &Geometry, way: Way| {
+        let numbers = Grouping::of(g.inputs, g.kernel, way.group());
+        let chunks = Layout::new(g, numbers, way, g.output).chunks;
+        chunks.iter().map(|chunk| chunk.places.len()).sum::<usize>()
+    };
+    for way in Way::available(CpuDevice::new(1, Kernels::Simd).unwrap()) {
+        for extent in [4, 8, 16] {
+            (g.input, g.output) = ([1, extent, extent], [1, extent, extent]);
+            assert_eq!(registers(&g, way), (extent * extent).div_ceil(way.lanes()), "{way:?}");
+        }
+    }
+}

@@ -6,6 +6,10 @@
 
 use super::super::dot::{Dot, NV, Work};
 
+/// The distance in words to the filters that are prefetched: those of a model rarely fit the caches, and the processor
+/// does not look ahead from page to page.
+const AHEAD: usize = 1024;
+
 /// A tile of filters times the positions of some registers.
 pub(super) struct Multiply<'a> {
     /// Filters, at most [`Dot::ROWS`].
@@ -29,30 +33,40 @@ impl Work for Multiply<'_> {
 
     #[inline(always)]
     fn run<D: Dot>(self, d: D) {
-        for (i, places) in self.places.as_chunks::<NV>().0.iter().enumerate() {
-            let mut done = 0;
-            while done < self.rows {
-                // SAFETY: the creator of the work guarantees that its pointers cover the operands.
-                done += unsafe { self.some(d, done, i, *places) };
-            }
+        let (pairs, rest) = self.places.as_chunks::<NV>();
+        for (i, places) in pairs.iter().enumerate() {
+            self.all(d, i * NV, *places);
+        }
+        for (i, &place) in rest.iter().enumerate() {
+            self.all(d, pairs.len() * NV + i, [place]);
         }
     }
 }
 
 impl Multiply<'_> {
-    /// Some filters from one on times [`NV`] registers, and how many filters.
+    /// All filters times some registers, of which the first is number `at`.
+    #[inline(always)]
+    fn all<D: Dot, const N: usize>(&self, d: D, at: usize, places: [usize; N]) {
+        let mut done = 0;
+        while done < self.rows {
+            // SAFETY: the creator of the work guarantees that its pointers cover the operands.
+            done += unsafe { self.some(d, done, at, places) };
+        }
+    }
+
+    /// Some filters from one on times some registers, and how many filters.
     ///
     /// # Safety
     /// The operands must have the filters and the places.
     #[inline(always)]
-    unsafe fn some<D: Dot>(&self, d: D, row: usize, at: usize, places: [usize; NV]) -> usize {
+    unsafe fn some<D: Dot, const N: usize>(&self, d: D, row: usize, at: usize, places: [usize; N]) -> usize {
         macro_rules! sizes {
             ($($rows:literal)*) => {
                 // The largest tile that fits.
                 $(
                     if $rows <= D::ROWS && self.rows - row >= $rows {
                         // SAFETY: passed on.
-                        unsafe { self.tile::<D, $rows>(d, row, at, places) };
+                        unsafe { self.tile::<D, $rows, N>(d, row, at, places) };
                         return $rows;
                     }
                 )*
@@ -65,36 +79,49 @@ impl Multiply<'_> {
     /// # Safety
     /// As for [`Multiply::some`].
     #[inline(always)]
-    unsafe fn tile<D: Dot, const ROWS: usize>(&self, d: D, row: usize, at: usize, places: [usize; NV]) {
-        let mut acc = [[d.splat(0); NV]; ROWS];
+    unsafe fn tile<D: Dot, const ROWS: usize, const N: usize>(&self, d: D, row: usize, at: usize, places: [usize; N]) {
+        let mut acc = [[d.splat(0); N]; ROWS];
         let mut a = self.a.wrapping_add(row);
         let image = places.map(|place| self.image.wrapping_add(place));
         // SAFETY: all addresses are within the filters and the image, by the caller.
         unsafe {
             for i in 0..ROWS {
-                acc[i] = [d.splat(self.starts.add(row + i).read().cast_unsigned()); NV];
+                acc[i] = [d.splat(self.starts.add(row + i).read().cast_unsigned()); N];
             }
             for &offset in self.offsets {
-                let mut columns = [d.splat(0); NV];
-                for v in 0..NV {
+                prefetch(a.wrapping_add(AHEAD));
+                let mut columns = [d.splat(0); N];
+                for v in 0..N {
                     columns[v] = d.load(image[v].add(offset));
                 }
                 for i in 0..ROWS {
                     let x = d.splat(a.add(i).read());
-                    for v in 0..NV {
+                    for v in 0..N {
                         acc[i][v] = d.dot(acc[i][v], columns[v], x);
                     }
                 }
                 a = a.wrapping_add(self.step);
             }
             for i in 0..ROWS {
-                for v in 0..NV {
-                    let to = self.to.add(((row + i) * self.places.len() + at * NV + v) * D::LANES);
+                for v in 0..N {
+                    let to = self.to.add(((row + i) * self.places.len() + at + v) * D::LANES);
                     d.store_part(to, D::LANES, acc[i][v]);
                 }
             }
         }
     }
+}
+
+/// Brings words into the caches that are needed soon, if there are any at this address.
+#[inline(always)]
+fn prefetch(at: *const u32) {
+    // SAFETY: every processor of this architecture has the instruction, which does not fault.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Adds a factor for each filter times a number for each position to sums.
