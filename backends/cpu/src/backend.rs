@@ -187,8 +187,8 @@ impl Backend for Cpu {
         match kind {
             // A vector is multiplied fastest by contiguous rows.
             Prepack::Linear => matmul::prepack(&weight.contiguous()?),
-            Prepack::LinearRows => matmul::prepack(weight),
-            Prepack::Conv => Ok(conv::prepack(weight)),
+            Prepack::LinearRows if weight.dtype() == DType::F32 => matmul::prepack(weight),
+            Prepack::Conv => conv::prepack(weight),
             Prepack::MatmulU8 => quantized::prepack(weight),
             Prepack::ConvU8 => Ok(conv::prepack_u8(weight)),
             _ => Ok(weight.clone()),

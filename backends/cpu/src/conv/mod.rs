@@ -16,7 +16,7 @@ use polygrad_cpu_kernels::conv::{Epilogue, Filters, direct, few, filters, winogr
 
 use crate::fused::vectors;
 use crate::math::Pointwise;
-use crate::ops::half::Half;
+use crate::ops::half::{Half, Wide};
 use crate::ops::{convert, create, floats, same_dtype};
 use crate::{Cpu, CpuDevice, CpuTensor, Kernels};
 
@@ -125,14 +125,18 @@ pub(crate) fn convolve(
     Ok(out)
 }
 
-/// See [`polygrad_core::Backend::prepack`]: adds a slot for the filters in the layout of the kernels.
-pub(crate) fn prepack(weight: &CpuTensor) -> CpuTensor {
+/// See [`polygrad_core::Backend::prepack`]: adds a slot for the filters in the layout of the kernels, and the f32
+/// form of filters of 16 bits.
+pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
+    if Half::of(weight.dtype()).is_some() {
+        return Ok(weight.with_packed(Wide(prepack(&wide(weight)?)?)));
+    }
     let packs = weight.dtype() == DType::F32 && weight.device().kernels() == Kernels::Simd;
-    if packs {
+    Ok(if packs {
         weight.with_packed(Filters::default())
     } else {
         weight.clone()
-    }
+    })
 }
 
 /// See [`polygrad_core::Backend::conv_input_grad`].

@@ -2,7 +2,7 @@
 
 use polygrad_core::{DType, Element, Result, bf16, dispatch_dtype, f16};
 
-use super::half::Half;
+use super::half::{Half, Wide};
 use crate::CpuTensor;
 use crate::loops::{Operand, map};
 use crate::simd::{Kernel, Level, Simd};
@@ -11,6 +11,11 @@ use crate::simd::{Kernel, Level, Simd};
 pub(crate) fn cast(x: &CpuTensor, dtype: DType) -> Result<CpuTensor> {
     if x.dtype() == dtype {
         return Ok(x.clone());
+    }
+    if dtype == DType::F32
+        && let Some(Wide(wide)) = x.packed()
+    {
+        return Ok(wide.clone());
     }
     let shape = *x.shape();
     let mut out = CpuTensor::empty(shape, dtype, x.device())?;

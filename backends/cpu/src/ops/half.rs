@@ -3,6 +3,7 @@
 use half::slice::HalfFloatSliceExt;
 use polygrad_core::{DType, f16};
 
+use crate::CpuTensor;
 use crate::simd::{Kernel, Level, Simd};
 
 /// Elements that are converted at a time; three buffers of this size stay in the first-level cache.
@@ -90,6 +91,9 @@ impl Half {
         }
     }
 }
+
+/// The f32 form of a weight of 16 bits, which is kept with it, since each product needs it.
+pub(crate) struct Wide(pub(crate) CpuTensor);
 
 /// Turns the bits of bf16 into those of f32.
 struct WidenBf16 {

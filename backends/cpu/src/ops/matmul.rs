@@ -3,7 +3,7 @@
 
 use polygrad_core::{Activation, DType, Element, Error, Layout, Result, Shape, bf16};
 
-use super::half::Half;
+use super::half::{Half, Wide};
 use super::{activation, convert, floats, integer_matmul, mismatch, numbers, same_dtype};
 use crate::Pointer;
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Real, Update};
@@ -360,8 +360,14 @@ impl Linear<'_, f32> {
     }
 }
 
-/// See [`polygrad_core::Backend::prepack`]: adds the panels of a weight as the right-hand side of a product.
+/// See [`polygrad_core::Backend::prepack`]: adds the panels of a weight as the right-hand side of a product. Weights of
+/// 16 bits that are multiplied in f32 get their f32 form with its panels.
 pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
+    let dtype = weight.dtype();
+    if Half::of(dtype).is_some() && !(dtype == DType::BF16 && gemm::multiplies_bf16(weight.device())) {
+        let wide = prepack(&convert::cast(weight, DType::F32)?)?;
+        return Ok(weight.with_packed(Wide(wide)));
+    }
     if weight.dtype() != DType::F32 || weight.shape().rank() != 2 {
         return Ok(weight.clone());
     }
