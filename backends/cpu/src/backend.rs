@@ -119,6 +119,7 @@ impl Backend for Cpu {
         attention => attention::attention,
         attention_backward => attention::attention_backward,
         lstm => lstm::lstm,
+        lstm_cell => lstm::lstm_cell,
         gru => gru::gru,
         max_pool_backward => conv::max_pool_backward,
         avg_pool_backward => conv::avg_pool_backward,

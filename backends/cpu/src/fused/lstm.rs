@@ -8,8 +8,8 @@ use crate::Pointer;
 use crate::gemm::{self, Dims, Mat, MatMut, Prepacked, Update};
 use crate::math::{Map, Sigmoid, Tanh};
 use crate::ops::{binary, matmul};
-use crate::simd::{Kernel, Simd};
-use crate::{Cpu, CpuTensor};
+use crate::simd::{Kernel, Level, Simd};
+use crate::{Cpu, CpuDevice, CpuTensor};
 
 /// Approximate nanoseconds for the cell of one hidden unit.
 const NS: f32 = 4.0;
@@ -64,18 +64,13 @@ pub(crate) fn lstm(
                 None => gemm::gemm(device, dims, a, own, c, Update::add())?,
             }
         }
-        let gates = Pointer(gates);
         let to = Pointer(outputs_at.at(step * rows * size));
-        device.split(rows, NS * size as f32, 1, |start, end| {
-            for row in start..end {
-                level.run(Cell {
-                    gates: gates.at(row * 4 * size).cast_const(),
-                    cell: cells_at.at(row * size),
-                    hidden: to.at(row * size),
-                    size,
-                });
-            }
-        });
+        apply(
+            device,
+            level,
+            [rows, size],
+            [Pointer(gates), Pointer(cells_at.0), Pointer(to.0)],
+        );
         before = to.0.cast_const();
     }
     let hidden = match steps {
@@ -83,6 +78,39 @@ pub(crate) fn lstm(
         _ => state_after(if reverse { 0 } else { steps - 1 }, &outputs)?,
     };
     Ok((outputs, hidden, cells))
+}
+
+/// See [`polygrad_core::Backend::lstm_cell`].
+pub(crate) fn lstm_cell(gates: &CpuTensor, cell: &CpuTensor) -> Result<(CpuTensor, CpuTensor)> {
+    let fits = matches!(*cell.shape().dims(), [rows, size] if gates.shape().dims() == [rows, 4 * size]);
+    let Some(level) = vectors([gates, cell]).filter(|_| fits) else {
+        return decompose::lstm_cell::<Cpu>(gates, cell);
+    };
+    let (shape, device) = (*cell.shape(), cell.device());
+    let gates = gates.contiguous()?;
+    let mut cells = cell.copied()?;
+    let mut hidden = CpuTensor::empty(shape, cell.dtype(), device)?;
+    let parts = [
+        Pointer(gates.typed::<f32>()?.cast_mut()),
+        Pointer(cells.ptr_mut().cast()),
+        Pointer(hidden.ptr_mut().cast()),
+    ];
+    apply(device, level, [shape[0], shape[1]], parts);
+    Ok((hidden, cells))
+}
+
+/// The cell of all rows: from gates, which are only read, and cell states, which are replaced, to hidden states.
+fn apply(device: CpuDevice, level: Level, [rows, size]: [usize; 2], [gates, cells, hidden]: [Pointer<f32>; 3]) {
+    device.split(rows, NS * size as f32, 1, |start, end| {
+        for row in start..end {
+            level.run(Cell {
+                gates: gates.at(row * 4 * size).cast_const(),
+                cell: cells.at(row * size),
+                hidden: hidden.at(row * size),
+                size,
+            });
+        }
+    });
 }
 
 /// One row; the gates are in the order input, forget, cell, output.
