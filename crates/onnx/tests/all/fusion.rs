@@ -352,3 +352,76 @@ fn attention_is_found_in_the_nodes_that_spell_it() {
         assert_eq!(steps, ["MatMul", "Transpose", &(name + "+Softmax+MatMul")]);
     }
 }
+
+#[test]
+fn attention_takes_the_choice_of_zero_for_queries_without_keys() {
+    let axes = |b: &mut Builder, name: &str, axis: i64| {
+        let list = HostTensor::new(Shape::from([1]), vec![axis]).unwrap();
+        b.body.add_initializer(name, list)
+    };
+    // The mask's axis of keys; and another, which is not what attention does.
+    for (axis, kept, is_fused) in [(3, 1, true), (-1, 1, true), (2, 1, true), (-1, 0, false)] {
+        let (mut b, x) = Builder::new(&[2, 3, 4, 5]);
+        let w = b.weight(&[5, 4]);
+        let bound = b.body.add_initializer("bound", HostTensor::scalar(1.6f32));
+        let hidden = b.body.add_initializer("hidden", HostTensor::scalar(f32::NEG_INFINITY));
+        let zero = b.body.add_initializer("zero", HostTensor::scalar(0f32));
+        let (first, last) = (axes(&mut b, "first", 1), axes(&mut b, "last", axis));
+        let v = b.call("MatMul", &[x, w], &[]);
+        let m = b.call("ReduceMax", &[v, first], &[]);
+        let mask = b.call("Greater", &[m, bound], &[]);
+        let turned = b.call("Transpose", &[x], &[("perm", Attribute::Ints(vec![0, 1, 3, 2]))]);
+        let scores = b.call("MatMul", &[x, turned], &[]);
+        let scores = b.call("Where", &[mask, scores, hidden], &[]);
+        let weights = b.call("Softmax", &[scores], &[]);
+        let y = b.call("MatMul", &[weights, v], &[]);
+        let count = b.call("Cast", &[mask], &[("to", Attribute::Int(7))]);
+        let count = b.call("ReduceSum", &[count, last], &[("keepdims", Attribute::Int(kept))]);
+        let sees = b.call("Cast", &[count], &[("to", Attribute::Int(9))]);
+        let sees = if kept == 1 {
+            sees
+        } else {
+            b.call("Unsqueeze", &[sees, last], &[])
+        };
+        let y = b.call("Where", &[sees, y, zero], &[]);
+        let y = b.call("Relu", &[y], &[]);
+        let steps = b.steps(&[y]);
+        let name = "MatMul+Where+Softmax+MatMul";
+        let found = steps.contains(&format!("{name}+Where"));
+        assert_eq!(
+            (found, steps.contains(&"ReduceSum".to_owned())),
+            (is_fused, !is_fused),
+            "{axis}: {steps:?}"
+        );
+    }
+}
+
+#[test]
+fn attention_takes_the_zeros_for_weights_that_are_nan() {
+    for shared in [false, true] {
+        let (mut b, x) = Builder::new(&[2, 3, 4, 5]);
+        let w = b.weight(&[5, 4]);
+        let first = b
+            .body
+            .add_initializer("first", HostTensor::new(Shape::from([1]), vec![1i64]).unwrap());
+        let bound = b.body.add_initializer("bound", HostTensor::scalar(1.6f32));
+        let hidden = b.body.add_initializer("hidden", HostTensor::scalar(f32::NEG_INFINITY));
+        let zero = b.body.add_initializer("zero", HostTensor::scalar(0f32));
+        let m = b.call("MatMul", &[x, w], &[]);
+        let m = b.call("ReduceMax", &[m, first], &[]);
+        let mask = b.call("Greater", &[m, bound], &[]);
+        let mask = b.call("Where", &[mask, zero, hidden], &[]);
+        let turned = b.call("Transpose", &[x], &[("perm", Attribute::Ints(vec![0, 1, 3, 2]))]);
+        let scores = b.call("MatMul", &[x, turned], &[]);
+        let scores = b.call("Add", &[scores, mask], &[]);
+        let weights = b.call("Softmax", &[scores], &[]);
+        let test = b.call("IsNaN", &[weights], &[]);
+        let weights = b.call("Where", &[test, zero, weights], &[]);
+        let y = b.call("MatMul", &[weights, x], &[]);
+        // Weights that others read, too, stay.
+        let y = if shared { vec![y, weights] } else { vec![y] };
+        let steps = b.steps(&y);
+        let name = "MatMul+Add+Softmax+IsNaN+Where+MatMul".to_owned();
+        assert_eq!(steps.contains(&name), !shared, "{steps:?}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Kinds of fused steps, and how they are computed.
 
-use polygrad_core::{Activation, BlockScheme, ConvParams, DType, PoolParams, Prepack, Result, Shape};
+use polygrad_core::{Activation, BlockScheme, ConvParams, DType, PoolParams, Prepack, ReduceOp, Result, Shape};
 use polygrad_tensor::{Attention, Tensor, inference};
 use smallvec::{SmallVec, smallvec};
 
@@ -44,6 +44,8 @@ pub(crate) enum Fused {
         /// The axis of the softmax.
         axis: i64,
         masking: Masking,
+        /// Whether a weight that is NaN is replaced by 0.
+        safe: bool,
     },
     /// Of `x`, a scale and a zero point, both `[1]` in f32.
     Rounded {
@@ -113,7 +115,12 @@ impl Fused {
                 one(inference::max_pool(&x, params, false)?.0)
             }
             Self::Forest(forest) => forest.run(c),
-            Self::Attention { scale, axis, masking } => attention(c, *scale, *axis, *masking),
+            Self::Attention {
+                scale,
+                axis,
+                masking,
+                safe,
+            } => attention(c, *scale, (*axis, *safe), *masking),
             Self::Rounded { bounds } => {
                 let x = c.x(0)?.to_dtype(DType::F32)?;
                 one(x.fake_quantize(&c.x(1)?, &c.x(2)?, *bounds, None)?)
@@ -194,7 +201,7 @@ fn conv(c: &Call<'_>, params: &ConvParams, activation: Option<Activation>) -> Re
     }
 }
 
-fn attention(c: &Call<'_>, scale: f64, axis: i64, masking: Masking) -> Results {
+fn attention(c: &Call<'_>, scale: f64, (axis, safe): (i64, bool), masking: Masking) -> Results {
     let (q, k, v, mask) = (c.x(0)?, c.x(1)?, c.x(2)?, c.opt(3)?);
     let rank = q.rank();
     let shapes = [q.shape(), k.shape(), v.shape()];
@@ -206,8 +213,12 @@ fn attention(c: &Call<'_>, scale: f64, axis: i64, masking: Masking) -> Results {
         let scores = shapes[0].with_dim(rank - 1, shapes[1][rank - 1]);
         c.limits
             .check(&shapes[0].with_dim(rank - 1, shapes[2][rank - 1]), q.dtype())?;
-        let masked = mask.as_ref().is_none_or(|mask| mask.shape().broadcasts_to(&scores));
-        if masked && q.dtype().is_float() && (axis == -1 || axis == rank as i64 - 1) {
+        let last = |axis: i64, rank: usize| axis == -1 || axis == rank as i64 - 1;
+        let masked = mask.as_ref().is_none_or(|mask| {
+            let by_key = !matches!(masking, Masking::Sight(axis) if !last(axis, mask.rank()));
+            by_key && mask.shape().broadcasts_to(&scores)
+        });
+        if masked && q.dtype().is_float() && last(axis, rank) {
             let keys = k.transpose(-2, -1)?;
             return one(q.scaled_dot_product_attention(
                 &keys,
@@ -221,16 +232,27 @@ fn attention(c: &Call<'_>, scale: f64, axis: i64, masking: Masking) -> Results {
     if scale != 1.0 {
         scores = (scores * scale)?.to_dtype(q.dtype())?;
     }
-    let scores = match (masking, mask) {
+    let scores = match (masking, &mask) {
         (Masking::None, _) | (_, None) => scores,
-        (Masking::Sum, Some(mask)) => scores.add(&mask)?,
-        (Masking::Choice, Some(mask)) => {
+        (Masking::Sum, Some(mask)) => scores.add(mask)?,
+        (Masking::Choice | Masking::Sight(_), Some(mask)) => {
             let hidden = c.full(&[], f64::NEG_INFINITY, q.dtype())?;
-            Tensor::where_(&mask, &scores, &hidden)?
+            Tensor::where_(mask, &scores, &hidden)?
         }
     };
-    let weights = scores.softmax(axis as isize)?;
-    one(product(c, &weights, &v)?)
+    let mut weights = scores.softmax(axis as isize)?;
+    if safe {
+        weights = Tensor::where_(&weights.isnan()?, &c.full(&[], 0.0, q.dtype())?, &weights)?;
+    }
+    let y = product(c, &weights, &v)?;
+    match (masking, mask) {
+        (Masking::Sight(axis), Some(mask)) => {
+            let sees = mask.reduce(ReduceOp::Any, axis as isize, true)?;
+            c.limits.check(&sees.shape().broadcast(&y.shape())?, y.dtype())?;
+            one(Tensor::where_(&sees, &y, &c.full(&[], 0.0, y.dtype())?)?)
+        }
+        _ => one(y),
+    }
 }
 
 impl Recurrent {

@@ -1,5 +1,8 @@
-//! Recognizes attention in the nodes that spell it out: a product of queries and keys, a factor, a mask, a softmax, and
-//! the product with the values.
+//! Recognizes attention in the nodes that spell it out: a product of queries and keys, a factor, a mask, a softmax, the
+//! product with the values.
+//!
+//! A query that sees no key has weights that are NaN. PyTorch's exporter replaces NaN by 0 behind the softmax, ours the
+//! result of such queries; both are part of the fused op, which gives them 0.
 
 use polygrad_core::Result;
 
@@ -14,6 +17,8 @@ pub(crate) enum Masking {
     None,
     /// The score is −∞ where the mask is false.
     Choice,
+    /// The same, and the result is 0 for a query for which all of the mask is false along this axis of it.
+    Sight(i64),
     /// The mask is added to the scores.
     Sum,
 }
@@ -74,20 +79,93 @@ impl Draft<'_> {
             Some(Attribute::Int(axis)) => *axis,
             Some(_) => return Ok(()),
         };
+        gone.push(softmax);
+        let (weights, safe) = match self.without_nan(softmax)? {
+            None => (softmax, false),
+            Some([test, choice]) => {
+                gone.extend([test, choice]);
+                (choice, true)
+            }
+        };
         let Some(last) = self
-            .sole_reader(softmax)
+            .sole_reader(weights)
             .filter(|&last| self.op(last) == Some("MatMul"))
         else {
             return Ok(());
         };
         // The attention weights must be the left operand.
-        let (1, Some(v)) = (self.other(softmax, last), self.slot(last, 1)) else {
+        let (1, Some(v)) = (self.other(weights, last), self.slot(last, 1)) else {
             return Ok(());
         };
-        gone.push(softmax);
-        let fused = Fused::Attention { scale, axis, masking };
-        self.replace(last, &gone, fused, &[q, k, Some(v), mask]);
+        let sight = match masking {
+            Masking::Choice => self.sight(last, mask)?,
+            _ => None,
+        };
+        let (end, masking) = match sight {
+            None => (last, masking),
+            Some((choice, axis)) => {
+                gone.push(last);
+                (choice, Masking::Sight(axis))
+            }
+        };
+        let seen = self.slot(end, 0);
+        let fused = Fused::Attention {
+            scale,
+            axis,
+            masking,
+            safe,
+        };
+        self.replace(end, &gone, fused, &[q, k, Some(v), mask]);
+        if let (Masking::Sight(_), Some(seen)) = (masking, seen) {
+            self.release(seen);
+        }
         Ok(())
+    }
+
+    /// The IsNaN and the Where that replace NaN in the result of a step by 0.
+    fn without_nan(&self, i: usize) -> Result<Option<[usize; 2]>> {
+        let Some(result) = self.step(i).and_then(|step| step.outputs[0]) else {
+            return Ok(None);
+        };
+        let readers = self.readers.get(&result).filter(|readers| readers.count == 2);
+        let test = (i + 1..self.steps.len()).find(|&j| self.op(j) == Some("IsNaN") && self.slot(j, 0) == Some(result));
+        let (Some(readers), Some(test)) = (readers, test) else {
+            return Ok(None);
+        };
+        let choice = readers.sum - test;
+        let chooses = self.op(choice) == Some("Where")
+            && self.sole_reader(test) == Some(choice)
+            && !self.kept.contains(&result)
+            && self.slot(choice, 2) == Some(result);
+        let fits = chooses && self.other(test, choice) == 1 && self.number(choice, 1)? == Some(0.0);
+        Ok(fits.then_some([test, choice]))
+    }
+
+    /// The Where that follows and gives 0 to queries that see no key, and the axis of the mask along which it counts
+    /// keys, as our exporter writes them. `None` if there is no such node.
+    fn sight(&self, last: usize, mask: Option<usize>) -> Result<Option<(usize, i64)>> {
+        let maker = |slot: Option<usize>, op: &str| self.maker(slot?).filter(|&i| self.op(i) == Some(op));
+        let Some(choice) = self.sole_reader(last).filter(|&next| self.op(next) == Some("Where")) else {
+            return Ok(None);
+        };
+        let count = maker(self.slot(choice, 0), "Cast").and_then(|to| maker(self.slot(to, 0), "ReduceSum"));
+        let Some(count) = count else { return Ok(None) };
+        let counted = maker(self.slot(count, 0), "Cast").filter(|&from| mask.is_some() && self.slot(from, 0) == mask);
+        let result = self.step(last).and_then(|step| step.outputs[0]);
+        let keeps = |i: usize| {
+            let node = self.step(i).map(|step| &step.node);
+            node.is_some_and(|node| matches!(node.attribute("keepdims"), None | Some(Attribute::Int(1))))
+        };
+        if counted.is_none() || self.slot(choice, 1) != result || !keeps(count) {
+            return Ok(None);
+        }
+        let (Some(0.0), Some(axes)) = (self.number(choice, 2)?, self.tensor(count, 1)?) else {
+            return Ok(None);
+        };
+        match *axes.to_host()?.to_vec::<i64>()? {
+            [axis] => Ok(Some((choice, axis))),
+            _ => Ok(None),
+        }
     }
 
     /// The op of a step that is not fused yet.

@@ -142,6 +142,30 @@ impl<'a> Draft<'a> {
             .transpose()
     }
 
+    /// The step that makes a value, if it makes no other.
+    fn maker(&self, slot: usize) -> Option<usize> {
+        let makes = |step: &Option<Step>| step.as_ref().is_some_and(|step| step.outputs[..] == [Some(slot)]);
+        self.steps.iter().position(makes)
+    }
+
+    /// Removes the step that makes a value that is not read any more, and then those that only made its operands.
+    fn release(&mut self, slot: usize) {
+        let mut slots = vec![slot];
+        while let Some(slot) = slots.pop() {
+            let is_read = self.readers.get(&slot).is_some_and(|readers| readers.count > 0);
+            let unread = self.maker(slot).filter(|_| !is_read && !self.kept.contains(&slot));
+            let Some((i, step)) = unread.and_then(|i| Some((i, self.steps[i].take()?))) else {
+                continue;
+            };
+            for slot in step.reads() {
+                let readers = self.readers.entry(slot).or_default();
+                readers.count -= 1;
+                readers.sum -= i;
+                slots.push(slot);
+            }
+        }
+    }
+
     /// Adds a constant and returns its slot.
     fn add(&mut self, tensor: Tensor) -> usize {
         self.constants.insert(self.slots, tensor.into());
