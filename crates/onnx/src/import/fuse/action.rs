@@ -5,6 +5,7 @@ use polygrad_tensor::{Attention, Tensor, inference};
 use smallvec::{SmallVec, smallvec};
 
 use super::attention::Masking;
+use super::byte_lstm::ByteLstm;
 use super::images;
 use crate::import::call::{Call, Made, Results, one};
 use crate::import::ops::{self, Forest, Row, matrices, product};
@@ -36,6 +37,7 @@ pub(crate) enum Fused {
         general: &'static Row,
     },
     Recurrent(Recurrent),
+    ByteLstm(ByteLstm),
     Forest(Forest),
     /// Of queries `[…, S, D]`, keys `[…, D, T]`, values `[…, T, E]` and an optional mask. A query that sees no key gets
     /// 0.
@@ -129,6 +131,10 @@ impl Fused {
                 Some(results) => Ok(results),
                 None => ops::apply(layer.general, c),
             },
+            Self::ByteLstm(layer) => match layer.run(c)? {
+                Some(results) => Ok(results),
+                None => ops::apply(layer.general, c),
+            },
         }
     }
 
@@ -140,6 +146,7 @@ impl Fused {
             Self::Linear { .. }
             | Self::MaxPool { .. }
             | Self::Recurrent(_)
+            | Self::ByteLstm(_)
             | Self::Forest(_)
             | Self::Attention { .. }
             | Self::Rounded { .. } => None,
@@ -317,7 +324,7 @@ impl Recurrent {
 type Both<T> = SmallVec<[T; 2]>;
 
 /// Stacks tensors along a new axis.
-fn join(parts: &[Tensor], axis: isize) -> Result<Tensor> {
+pub(super) fn join(parts: &[Tensor], axis: isize) -> Result<Tensor> {
     match parts {
         [one] => one.unsqueeze(axis),
         parts => Tensor::stack(&parts.iter().collect::<Both<_>>(), axis),

@@ -6,6 +6,7 @@
 
 mod action;
 mod attention;
+mod byte_lstm;
 mod bytes;
 mod foreign;
 mod images;

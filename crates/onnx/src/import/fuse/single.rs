@@ -23,6 +23,7 @@ impl Draft<'_> {
                 Ok(())
             }
             ("", "LSTM" | "GRU") => self.recurrent(i),
+            (MICROSOFT, "DynamicQuantizeLSTM") => self.byte_lstm(i),
             ("", "MatMulInteger" | "ConvInteger") => self.bytes(i, 1, 3),
             ("", "QLinearMatMul" | "QLinearConv") | (MICROSOFT, "QGemm") => self.bytes(i, 3, 5),
             (MICROSOFT, "MatMulIntegerToFloat") => self.bytes(i, 1, 5),
@@ -170,21 +171,10 @@ impl Draft<'_> {
             (_, None) => return Ok(()),
         };
         let gates = cell.gates();
-        let plain = ["activations", "activation_alpha", "activation_beta", "clip"];
         let batch_first = flag(node, "layout") == Some(1);
-        let plain = plain.into_iter().all(|name| node.attribute(name).is_none())
-            && flag(node, "input_forget") == Some(0)
-            && self.slot(i, 4).is_none()
-            && self.slot(i, 7).is_none();
-        let reverse: &[bool] = match node.attribute("direction") {
-            None => &[false],
-            Some(Attribute::String(text)) => match text.as_str() {
-                "forward" => &[false],
-                "reverse" => &[true],
-                "bidirectional" => &[false, true],
-                _ => return Ok(()),
-            },
-            Some(_) => return Ok(()),
+        let plain = is_plain(node, cell) && self.slot(i, 4).is_none() && self.slot(i, 7).is_none();
+        let Some(reverse) = directions(node) else {
+            return Ok(());
         };
         let (Some(w), Some(r)) = (self.weight(i, 1, 3)?, self.weight(i, 2, 3)?) else {
             return Ok(());
@@ -237,6 +227,35 @@ impl Draft<'_> {
             step.action = Action::Fused(Box::new(Fused::Recurrent(layer)));
         }
         Ok(())
+    }
+}
+
+/// Whether the cell of a recurrent node has the activation functions that it has by default, and nothing beyond them.
+pub(super) fn is_plain(node: &Node, cell: Cell) -> bool {
+    let defaults: &[&str] = match cell {
+        Cell::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+        Cell::Gru { .. } => &["Sigmoid", "Tanh"],
+    };
+    let functions = match node.attribute("activations") {
+        None => true,
+        Some(Attribute::Strings(names)) => names.iter().eq(defaults.iter().cycle().take(names.len())),
+        Some(_) => false,
+    };
+    let others = ["activation_alpha", "activation_beta", "clip"];
+    functions && others.iter().all(|name| node.attribute(name).is_none()) && flag(node, "input_forget") == Some(0)
+}
+
+/// For each direction of a recurrent node, whether it begins with the last step.
+pub(super) fn directions(node: &Node) -> Option<&'static [bool]> {
+    match node.attribute("direction") {
+        None => Some(&[false]),
+        Some(Attribute::String(text)) => match text.as_str() {
+            "forward" => Some(&[false]),
+            "reverse" => Some(&[true]),
+            "bidirectional" => Some(&[false, true]),
+            _ => None,
+        },
+        Some(_) => None,
     }
 }
 

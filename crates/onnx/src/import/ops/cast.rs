@@ -254,7 +254,7 @@ fn dynamic_quantize(c: &Call<'_>) -> Results {
 
 /// The results of DynamicQuantizeLinear: values as uint8, over the range of the values extended to 0; the scale, and
 /// the zero point as uint8, both `[1]`.
-pub(super) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
+pub(crate) fn dynamic(x: &Tensor) -> Result<[Tensor; 3]> {
     let x = x.to_dtype(DType::F32)?;
     if x.numel() == 0 {
         let (device, one) = (x.device(), 1.0);

@@ -30,6 +30,7 @@ mod text;
 pub(crate) mod whole;
 
 pub(crate) use attributes::check as check_attributes;
+pub(crate) use cast::dynamic;
 pub(crate) use matmul::{matrices, product};
 pub(crate) use microsoft::{DOMAIN as MICROSOFT, packed_product, packed_weight};
 pub(crate) use ml::{DOMAIN as CLASSICAL, Forest};
