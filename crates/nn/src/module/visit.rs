@@ -92,7 +92,8 @@ impl ModuleId {
 
 /// Walks through a module and keeps the path of the current place.
 pub struct Visitor<'a, B: Backend> {
-    path: String,
+    /// `None` if names are not needed.
+    path: Option<String>,
     sink: &'a mut dyn FnMut(&str, Item<'_, B>),
 }
 
@@ -100,25 +101,44 @@ impl<B: Backend> Visitor<'_, B> {
     /// Passes every item of a module, with its full name, to `sink`.
     pub fn walk(module: &(impl Visit<B> + ?Sized), mut sink: impl FnMut(&str, Item<'_, B>)) {
         module.visit(&mut Visitor {
-            path: String::new(),
+            path: Some(String::new()),
             sink: &mut sink,
+        });
+    }
+
+    /// The same without names, which take most of the time of a walk.
+    pub(crate) fn walk_unnamed(module: &(impl Visit<B> + ?Sized), mut sink: impl FnMut(Item<'_, B>)) {
+        module.visit(&mut Visitor {
+            path: None,
+            sink: &mut |_, item| sink(item),
         });
     }
 
     /// Visits a part of the module under a name.
     pub fn field(&mut self, name: &str, part: &(impl Visit<B> + ?Sized)) {
-        let len = self.path.len();
-        if len > 0 {
-            self.path.push('.');
-        }
-        self.path.push_str(name);
-        part.visit(self);
-        self.path.truncate(len);
+        self.named(name, |visitor| part.visit(visitor));
     }
 
     /// Visits a part of the module under its index.
     pub fn index(&mut self, i: usize, part: &(impl Visit<B> + ?Sized)) {
-        self.field(&i.to_string(), part);
+        match self.path {
+            Some(_) => self.field(&i.to_string(), part),
+            None => part.visit(self),
+        }
+    }
+
+    /// Calls `f` at the place of a part of this name.
+    fn named(&mut self, name: &str, f: impl FnOnce(&mut Self)) {
+        let Some(path) = &mut self.path else { return f(self) };
+        let len = path.len();
+        if len > 0 {
+            path.push('.');
+        }
+        path.push_str(name);
+        f(self);
+        if let Some(path) = &mut self.path {
+            path.truncate(len);
+        }
     }
 
     /// Visits a part of the module at the current place, skipping the items that `keep` rejects.
@@ -142,17 +162,11 @@ impl<B: Backend> Visitor<'_, B> {
     /// Announces that files of other libraries have a tensor of this name here that is not needed, so that
     /// [`Module::load`](crate::Module::load) ignores it.
     pub fn unused(&mut self, name: &str) {
-        let len = self.path.len();
-        if len > 0 {
-            self.path.push('.');
-        }
-        self.path.push_str(name);
-        self.item(Item::Unused);
-        self.path.truncate(len);
+        self.named(name, |visitor| visitor.item(Item::Unused));
     }
 
     /// Passes one item, with the current path, to the sink.
     pub fn item(&mut self, item: Item<'_, B>) {
-        (self.sink)(&self.path, item);
+        (self.sink)(self.path.as_deref().unwrap_or_default(), item);
     }
 }

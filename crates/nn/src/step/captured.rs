@@ -164,7 +164,7 @@ where
 /// that they are synchronized over, the active adapters, and which parameters are frozen.
 fn variant(model: &impl Module, params: &[Param]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    Visitor::walk(model, |_, item| match item {
+    Visitor::walk_unnamed(model, |item| match item {
         Item::Mode(mode) => mode.is_training().hash(&mut hasher),
         Item::Sync(slot) => slot.get().map(|group| Arc::as_ptr(&group).addr()).hash(&mut hasher),
         Item::Adapters(adapters) => adapters.hash_active(&mut hasher),
