@@ -61,11 +61,13 @@ pub fn dqn_loss<B: Backend>(
     let value = values.gather(1, &actions)?.squeeze(1)?;
     let wanted = no_grad(|| -> Result<_> {
         let next = target.values(&batch.next_observations)?;
-        let best = match variant.double {
-            true => network.values(&batch.next_observations)?.argmax_keepdim(1)?,
-            false => next.argmax_keepdim(1)?,
+        let next = match variant.double {
+            true => {
+                let best = network.values(&batch.next_observations)?.argmax_keepdim(1)?;
+                next.gather(1, &best)?.squeeze(1)?
+            }
+            false => next.amax(1)?,
         };
-        let next = next.gather(1, &best)?.squeeze(1)?;
         next.mul(&as_computed(&batch.discounts)?)?
             .add(&as_computed(&batch.rewards)?)
     })?;

@@ -12,7 +12,7 @@ pub use config::DqnConfig;
 pub use loss::{DqnBatch, DqnLosses, DqnVariant, dqn_loss};
 
 use crate::experience::Experience;
-use crate::off_policy::{Greedy, Method, OffPolicy, Seen, Trained, discrete_actions, finite, follow};
+use crate::off_policy::{Following, Greedy, Method, OffPolicy, Seen, Trained, discrete_actions, finite};
 use crate::{Policy, QNetwork, VectorEnv};
 
 type Loss = Box<dyn Fn(&Networks, &[Tensor]) -> Result<Answer> + Send>;
@@ -49,6 +49,7 @@ pub type Dqn = OffPolicy<QLearning>;
 pub struct QLearning {
     config: DqnConfig,
     greedy: Greedy<Networks, Adam, Loss>,
+    following: Following,
 }
 
 /// The network that learns, and the target network, which values the next observation and whose parameters are frozen.
@@ -83,12 +84,15 @@ impl Dqn {
             .parameters()
             .iter()
             .for_each(|param| param.set_trainable(false));
-        follow(&networks.target, &networks.online, 1.0)?;
+        let mut following = Following::default();
+        following.add(&networks.target, &networks.online);
+        following.follow(1.0)?;
         let optimizer = AdamConfig::new(config.learning_rate.at(0.0)).build(networks.online.parameters())?;
         let (pace, prioritized) = (config.pace(), config.prioritized);
         let explored = (config.epsilon, config.exploration_fraction);
         let method = QLearning {
             greedy: Greedy::new(step(networks, optimizer, &config), actions, explored),
+            following,
             config,
         };
         Self::begin(method, envs, pace, |replay| match prioritized {
@@ -143,9 +147,9 @@ impl Method for QLearning {
 
     /// If it is due, copies the values of the learning network to the target.
     fn settle(&mut self, before: u64, after: u64) -> Result<()> {
-        let (networks, every) = (self.greedy.step.model(), self.config.target_frequency);
+        let every = self.config.target_frequency;
         match before / every < after / every {
-            true => follow(&networks.target, &networks.online, 1.0),
+            true => self.following.follow(1.0),
             false => Ok(()),
         }
     }

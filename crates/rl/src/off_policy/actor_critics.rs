@@ -6,7 +6,7 @@ use polygrad_nn::{CapturedStep, Checkpoint, Module, Param, TrainStep};
 use polygrad_tensor::{AnyBackend, Backend, Device, Error, Result, Tensor, no_grad};
 
 use super::noise::{Exploration, ExplorationNoise};
-use super::{Acting, Seen, Trained, finite, follow};
+use super::{Acting, Following, Seen, Trained, finite};
 use crate::act::spaces::check_spaces;
 use crate::experience::Experience;
 use crate::{ActionValue, BoundedPolicy, MlpEncoderConfig, Space, VectorEnv};
@@ -79,11 +79,17 @@ impl<B: Backend> ActorCritics<B> {
     /// # Errors
     /// When memory runs out.
     pub fn follow(&self, share: f64) -> Result<()> {
+        self.following().follow(share)
+    }
+
+    fn following(&self) -> Following<B> {
+        let mut all = Following::default();
         if let Some(target) = &self.target_actor {
-            follow(target, &self.actor, share)?;
+            all.add(target, &self.actor);
         }
-        let mut pairs = self.target_critics.iter().zip(&self.critics);
-        pairs.try_for_each(|(target, critic)| follow(target, critic, share))
+        let pairs = self.target_critics.iter().zip(&self.critics);
+        pairs.for_each(|(target, critic)| all.add(target, critic));
+        all
     }
 
     /// The lower of the two values.
@@ -126,18 +132,6 @@ impl<B: Backend> ActorCritics<B> {
         Ok((one?.add(&other?)?, values[0].detach().mean(())?))
     }
 
-    /// Makes one part trainable; its loss treats all other parts as constants.
-    fn train(&self, part: Part) {
-        let set = |params: Vec<Param<B>>, own: Part| {
-            params.iter().for_each(|param| param.set_trainable(own == part));
-        };
-        self.critics
-            .iter()
-            .for_each(|critic| set(critic.parameters(), Part::Critics));
-        set(self.actor.parameters(), Part::Actor);
-        set(self.log_temperature.iter().cloned().collect(), Part::Temperature);
-    }
-
     /// The part that is trainable.
     fn trained(&self) -> Part {
         if self.critics[0].value.weight.is_trainable() {
@@ -165,6 +159,8 @@ type Loss = Box<dyn Fn(&ActorCritics, &[Tensor]) -> Result<(Tensor, Tensor)> + S
 /// Trains such networks with one optimizer and a captured program for the loss of each part.
 pub(crate) struct Trainer {
     step: CapturedStep<ActorCritics, Adam, Loss>,
+    parts: [(Part, Vec<Param>); 3],
+    following: Following,
     acting: Acting,
     exploration: Option<Exploration>,
 }
@@ -175,16 +171,25 @@ impl Trainer {
         // Parameters keep their names within the whole, since the optimizer's state is keyed by them.
         let all = networks.named_parameters();
         all.iter().for_each(|(_, param)| param.set_trainable(false));
-        let mut optimizer = AdamConfig::new(0.0).build(networks.critics.iter().flat_map(Module::parameters))?;
-        optimizer.add_group(AdamConfig::new(0.0), networks.actor.parameters())?;
-        if let Some(temperature) = &networks.log_temperature {
-            optimizer.add_group(AdamConfig::new(0.0), [temperature.clone()])?;
+        let parts = [
+            (
+                Part::Critics,
+                networks.critics.iter().flat_map(Module::parameters).collect(),
+            ),
+            (Part::Actor, networks.actor.parameters()),
+            (Part::Temperature, Vec::from_iter(networks.log_temperature.clone())),
+        ];
+        let [(_, critics), rest @ ..] = &parts;
+        let mut optimizer = AdamConfig::new(0.0).build(critics.iter().cloned())?;
+        for (_, params) in rest.iter().filter(|(_, params)| !params.is_empty()) {
+            optimizer.add_group(AdamConfig::new(0.0), params.iter().cloned())?;
         }
-        let acting = Acting::new(networks.actor.mean.weight.device());
         let loss: Loss = Box::new(move |networks, batch| loss(networks, networks.trained(), batch));
         Ok(Self {
+            parts,
+            following: networks.following(),
+            acting: Acting::new(&networks.actor, networks.actor.mean.weight.device()),
             step: TrainStep::new(networks, optimizer, loss).captured(),
-            acting,
             exploration: noise.map(Exploration::new),
         })
     }
@@ -207,11 +212,19 @@ impl Trainer {
         optimizer.set_lrs(&rates)
     }
 
-    /// One step of the optimizer for a part; returns the loss and the numbers to report.
-    pub(crate) fn train(&mut self, part: Part, batch: &[Tensor]) -> Result<(f64, Vec<f64>)> {
-        self.step.model().train(part);
+    /// One step of the optimizer for a part, whose loss treats all other parts as constants; returns the loss and the
+    /// numbers to report.
+    pub(crate) fn train(&mut self, part: Part, batch: &[Tensor]) -> Result<(f64, Tensor)> {
+        for (own, params) in &self.parts {
+            params.iter().for_each(|param| param.set_trainable(*own == part));
+        }
         let (loss, told) = self.step.step(batch)?;
-        Ok((finite(&loss)?, told.to_f64_vec()?))
+        Ok((finite(&loss)?, told))
+    }
+
+    /// Moves the targets by this share of the difference.
+    pub(crate) fn follow(&self, share: f64) -> Result<()> {
+        self.following.follow(share)
     }
 
     /// Actions of all rows. They are random before training starts. Later `f` computes them from the policy and its
@@ -227,7 +240,7 @@ impl Trainer {
             return Ok(seen.any_actions(rng));
         }
         let actor = &self.step.model().actor;
-        let actions = self.acting.run(actor, seen, inputs, |inputs| f(actor, inputs))?;
+        let actions = self.acting.run(seen, inputs, |inputs| f(actor, inputs))?;
         let mut actions = actions.to_vec()?;
         if let Some(exploration) = &mut self.exploration {
             exploration.add(&mut actions, seen.space, rng);

@@ -26,8 +26,9 @@ where
     R: StepOutputs,
 {
     pub(crate) fn new(step: CapturedStep<M, O, L>, actions: usize, explored: (Annealed, f64)) -> Self {
+        let network = step.model().as_ref();
         Self {
-            acting: Acting::new(step.model().as_ref().advantage.weight.device()),
+            acting: Acting::new(network, network.advantage.weight.device()),
             step,
             actions,
             explored,
@@ -63,7 +64,7 @@ where
         }
         let network = self.step.model().as_ref();
         let best = |x: &[Tensor]| network.values(&x[0])?.argmax(1);
-        let best = self.acting.run(network, seen, Vec::new(), best)?;
+        let best = self.acting.run(seen, Vec::new(), best)?;
         let chosen = explored.into_iter().zip(best.to_vec::<i64>()?);
         Ok(chosen.map(|(explored, best)| explored.unwrap_or(best as f32)).collect())
     }

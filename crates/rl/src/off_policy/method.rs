@@ -2,8 +2,8 @@
 
 use polygrad_core::{Error, Rng};
 use polygrad_nn::optim::Optimizer;
-use polygrad_nn::{CapturedStep, Checkpoint, Module, StepOutputs};
-use polygrad_tensor::{Backend, Capture, Device, Result, Tensor, no_grad};
+use polygrad_nn::{CapturedStep, Checkpoint, Module, Param, StepOutputs};
+use polygrad_tensor::{AnyBackend, Backend, Capture, Device, Result, SgdParams, Tensor, no_grad};
 
 use crate::experience::Experience;
 use crate::{Policy, Space};
@@ -139,13 +139,15 @@ impl Seen<'_> {
 /// A network that acts, as a captured program.
 pub(crate) struct Acting {
     pub(crate) device: Device,
+    weights: Vec<Param>,
     capture: Capture,
 }
 
 impl Acting {
-    pub(crate) fn new(device: Device) -> Self {
+    pub(crate) fn new(network: &impl Module, device: Device) -> Self {
         Self {
             device,
+            weights: network.parameters(),
             capture: Capture::new(),
         }
     }
@@ -154,7 +156,6 @@ impl Acting {
     /// network.
     pub(crate) fn run(
         &mut self,
-        network: &impl Module,
         seen: &Seen<'_>,
         inputs: Vec<Tensor>,
         f: impl FnOnce(&[Tensor]) -> Result<Tensor>,
@@ -162,7 +163,7 @@ impl Acting {
         let dims = [&[seen.rows], seen.shape].concat();
         let observations = Tensor::from_vec(seen.observations.to_vec(), dims, &self.device)?;
         let own: Vec<Tensor> = std::iter::once(observations).chain(inputs).collect();
-        let weights = network.parameters().into_iter().map(|param| param.tensor().detach());
+        let weights = self.weights.iter().map(|param| param.tensor().detach());
         let all = own.iter().cloned().chain(weights).collect();
         let run = || Ok((vec![no_grad(|| f(&own))?], ()));
         let (mut found, ()) = self.capture.run(0, all, run)?;
@@ -176,20 +177,41 @@ impl Acting {
     }
 }
 
-/// Moves the parameters of `target` towards those of a network with the same structure, by this share of the
-/// difference.
-pub(crate) fn follow<B: Backend>(target: &impl Module<B>, network: &impl Module<B>, share: f64) -> Result<()> {
-    let mut pairs = target.parameters().into_iter().zip(network.parameters());
-    pairs.try_for_each(|(target, other)| {
-        let other = other.tensor().detach();
-        match share {
-            1.0 => target.set(&other),
-            share => {
-                let old = target.tensor().detach();
-                target.set(&other.mul(share)?.add(&old.mul(1.0 - share)?)?)
+/// The parameters of targets, each with the parameter that it follows.
+pub(crate) struct Following<B: Backend = AnyBackend>(Vec<(Param<B>, Param<B>)>);
+
+impl<B: Backend> Default for Following<B> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<B: Backend> Following<B> {
+    /// Adds a target and a network of the same structure.
+    pub(crate) fn add(&mut self, target: &impl Module<B>, network: &impl Module<B>) {
+        self.0.extend(target.parameters().into_iter().zip(network.parameters()));
+    }
+
+    /// Moves the target by this share of the difference.
+    pub(crate) fn follow(&self, share: f64) -> Result<()> {
+        // In one pass in place: `t + share (x − t)` is a step of gradient descent with the gradient `x`, the rate
+        // `−share` and a decay of −1.
+        let step = SgdParams {
+            lr: -share,
+            momentum: 0.0,
+            dampening: 0.0,
+            weight_decay: -1.0,
+            nesterov: false,
+            first: false,
+        };
+        self.0.iter().try_for_each(|(target, other)| {
+            let other = other.tensor().detach();
+            match share {
+                1.0 => target.set(&other),
+                _ => target.update_in_place(|value| B::sgd_step(value, other.inner(), None, &step)),
             }
-        }
-    })
+        })
+    }
 }
 
 /// A loss as a number.

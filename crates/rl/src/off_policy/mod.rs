@@ -13,7 +13,7 @@ use polygrad_train::Measured;
 pub use actor_critics::ActorCritics;
 pub(crate) use actor_critics::{Part, Trainer, bounds, normal};
 pub(crate) use greedy::{Greedy, discrete_actions};
-pub(crate) use method::{Acting, Method, Seen, Trained, finite, follow};
+pub(crate) use method::{Acting, Following, Method, Seen, Trained, finite};
 pub use noise::ExplorationNoise;
 pub(crate) use pace::{Pace, in_range, is_rate, is_share, pace};
 

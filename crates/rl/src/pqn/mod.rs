@@ -79,7 +79,7 @@ impl Pqn {
             );
         }
         let optimizer = RAdamConfig::new(config.learning_rate.at(0.0)).build(network.parameters())?;
-        let device = network.advantage.weight.device();
+        let judging = Acting::new(&network, network.advantage.weight.device());
         let pace = config.pace(rows);
         let loss: Loss = Box::new(|network, inputs| {
             let [observations, actions, targets] = inputs else {
@@ -93,7 +93,7 @@ impl Pqn {
         let explored = (config.epsilon, config.exploration_fraction);
         let method = ParallelQLearning {
             greedy: Greedy::new(step, actions, explored),
-            judging: Acting::new(device),
+            judging,
             ended: vec![false; rows * config.num_steps],
             steps: 0,
             order: Vec::new(),
@@ -166,7 +166,7 @@ impl ParallelQLearning {
         let network = self.greedy.step.model();
         let best = self
             .judging
-            .run(network, &seen, Vec::new(), |x| network.values(&x[0])?.amax(1))?;
+            .run(&seen, Vec::new(), |x| network.values(&x[0])?.amax(1))?;
         let best = best.to_vec::<f32>()?;
         let rewards: Vec<f32> = all.iter().map(|one| one.reward).collect();
         // The value before a step is that of the next observation of the step before.

@@ -257,24 +257,24 @@ impl ReplayBuffer {
     /// Copies transitions to a device, with observations of this shape.
     pub(crate) fn upload(&self, places: &[usize], shape: &[usize], device: &Device) -> Result<Drawn> {
         let count = places.len();
-        let collect = |width: usize, part: for<'a> fn(&Transition<'a>) -> &'a [f32]| {
-            let mut all = Vec::with_capacity(count * width);
-            places
-                .iter()
-                .for_each(|place| all.extend_from_slice(part(&self.at(*place))));
-            all
-        };
-        let number = |part: fn(&Transition<'_>) -> f32| {
-            let all: Vec<f32> = places.iter().map(|place| part(&self.at(*place))).collect();
-            Tensor::from_vec(all, [count], device)
-        };
+        let widths = [self.observation, self.action, 1, 1, self.observation];
+        let mut parts = widths.map(|width| Vec::with_capacity(count * width));
+        for place in places {
+            let mut rest = &self.rows[place * self.width()..(place + 1) * self.width()];
+            for (part, width) in parts.iter_mut().zip(widths) {
+                let (own, behind) = rest.split_at(width);
+                part.extend_from_slice(own);
+                rest = behind;
+            }
+        }
+        let [observations, actions, rewards, discounts, next_observations] = parts;
         let seen = [&[count], shape].concat();
         Ok(Drawn {
-            observations: Tensor::from_vec(collect(self.observation, |x| x.observation), &*seen, device)?,
-            actions: Tensor::from_vec(collect(self.action, |x| x.action), [count, self.action], device)?,
-            rewards: number(|x| x.reward)?,
-            discounts: number(|x| x.discount)?,
-            next_observations: Tensor::from_vec(collect(self.observation, |x| x.next_observation), &*seen, device)?,
+            observations: Tensor::from_vec(observations, &*seen, device)?,
+            actions: Tensor::from_vec(actions, [count, self.action], device)?,
+            rewards: Tensor::from_vec(rewards, [count], device)?,
+            discounts: Tensor::from_vec(discounts, [count], device)?,
+            next_observations: Tensor::from_vec(next_observations, &*seen, device)?,
         })
     }
 

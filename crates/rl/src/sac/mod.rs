@@ -138,6 +138,7 @@ impl SacStep {
         let observations = batch[0].clone();
         let [a, b, c, d, e] = batch;
         let (critics, told) = self.trainer.train(Part::Critics, &[a, b, c, d, e, noise()?])?;
+        let told = told.to_f64_vec()?;
         let (mut actor, mut temperature) = (None, None);
         let every = self.config.policy_frequency;
         if update.is_multiple_of(every) {
@@ -150,7 +151,7 @@ impl SacStep {
                 }
             }
         }
-        self.trainer.networks().follow(self.config.tau)?;
+        self.trainer.follow(self.config.tau)?;
         Ok(SacLosses {
             critics,
             value: told[0],

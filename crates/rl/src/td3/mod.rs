@@ -115,11 +115,11 @@ impl Td3Step {
         let mut actor = None;
         if update.is_multiple_of(self.config.policy_frequency) {
             actor = Some(self.trainer.train(Part::Actor, &[observations])?.0);
-            self.networks().follow(self.config.tau)?;
+            self.trainer.follow(self.config.tau)?;
         }
         Ok(Td3Losses {
             critics,
-            value: told[0],
+            value: told.item()?,
             actor,
         })
     }
