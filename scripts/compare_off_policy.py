@@ -75,10 +75,12 @@ def cleanrl_dqn(steps):
 
 def user_seconds(command):
     environment = dict(os.environ, RAYON_NUM_THREADS="1")
-    pid = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    _, status, usage = os.wait4(pid.pid, 0)
-    if status:
-        sys.exit(f"failed: {' '.join(map(str, command))}")
+    with tempfile.TemporaryFile("w+", errors="replace") as told:
+        program = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=told, env=environment)
+        _, status, usage = os.wait4(program.pid, 0)
+        if status:
+            told.seek(0)
+            sys.exit(f"failed: {' '.join(map(str, command))}\n{told.read()}")
     return usage.ru_utime
 
 
