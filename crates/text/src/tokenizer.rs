@@ -183,6 +183,18 @@ impl Tokenizer {
         }
     }
 
+    /// The ids below `count` that are no token. A model often has more tokens than its tokenizer, which it must not
+    /// [choose](polygrad_nn::models::GenerateConfig::suppress_tokens): nothing could be shown of them.
+    pub fn lacking(&self, count: usize) -> Vec<i64> {
+        let own = self.vocab_size();
+        let lacks = |&id: &usize| match &self.kind {
+            Kind::HuggingFace(parts) => !u32::try_from(id).is_ok_and(|id| parts.inner.id_to_token(id).is_some()),
+            Kind::Bytes | Kind::Characters(_) => id >= own,
+        };
+        let all = if own < count { 0..count } else { 0..0 };
+        all.filter(lacks).map(|id| id as i64).collect()
+    }
+
     /// The id of a token; `None` if there is no such token.
     pub fn token_to_id(&self, token: &str) -> Option<i64> {
         match &self.kind {

@@ -13,16 +13,19 @@ pub struct Writer<'a, B: Backend, M: ?Sized> {
     model: &'a M,
     tokenizer: &'a Tokenizer,
     stops: Vec<String>,
+    /// Tokens of the model that the tokenizer has not.
+    lacking: Vec<i64>,
     backend: PhantomData<B>,
 }
 
 impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
-    /// Without stop strings.
+    /// Without stop strings. Tokens of the model that the tokenizer has not are never written.
     pub fn new(model: &'a M, tokenizer: &'a Tokenizer) -> Self {
         Self {
             model,
             tokenizer,
             stops: Vec::new(),
+            lacking: tokenizer.lacking(model.vocab_size()),
             backend: PhantomData,
         }
     }
@@ -85,7 +88,8 @@ impl<'a, B: Backend, M: CausalLm<B> + ?Sized> Writer<'a, B, M> {
             .iter()
             .map(|prompt| TextStream::new(self.tokenizer, prompt, &self.stops));
         let mut texts = texts.collect::<Result<Vec<_>>>()?;
-        let mut generation = self.model.stream(prompts, count, config)?;
+        let config = config.clone().suppress_tokens(&self.lacking);
+        let mut generation = self.model.stream(prompts, count, &config)?;
         while let Some(step) = generation.next() {
             for (number, (token, text)) in step?.into_iter().zip(&mut texts).enumerate() {
                 let Some(token) = token.filter(|_| !text.has_stopped()) else {

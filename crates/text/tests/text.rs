@@ -382,6 +382,13 @@ fn a_writer_ends_before_a_stop_string_and_streams_what_it_writes() {
     let unknown = Writer::new(&model, &tokenizer).write(&["x"], 1, &sample).unwrap_err();
     assert!(unknown.to_string().contains("'x'"), "{unknown}");
     assert_eq!(model.vocab_size(), tokenizer.vocab_size());
+    // Tokens that only the model has are never written.
+    let fewer = Tokenizer::characters("abcdef");
+    assert_eq!((fewer.lacking(8), fewer.lacking(6)), (vec![6, 7], Vec::new()));
+    let written = Writer::new(&model, &fewer)
+        .write(&["ab"], 38, &sample.temperature(5.0))
+        .unwrap();
+    assert_eq!(written[0].len(), 40);
 }
 
 #[test]

@@ -80,6 +80,8 @@ struct WritingService<M> {
     /// The seed of the next draw: every thread has its own generator, and all of them start with the same seed.
     seed: AtomicU64,
     memory: Memory,
+    /// Tokens of the model that the tokenizer has not.
+    lacking: Vec<i64>,
 }
 
 /// The memory of sequences that are written together: their keys and values, and the logits of a step, here and on the
@@ -145,6 +147,7 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
         signature.batch_by_name();
         Ok(Self {
             memory: Memory::new(&model, max_bytes)?,
+            lacking: format.tokenizer.lacking(model.vocab_size()),
             model,
             format,
             signature,
@@ -156,9 +159,10 @@ impl<M: CausalLm<AnyBackend>> WritingService<M> {
         self.seed.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Adds the tokens that end a text to the options.
+    /// Adds the tokens that end a text, and those that cannot be shown, to the options.
     fn ending(&self, config: GenerateConfig) -> GenerateConfig {
         let ends = self.format.ends.iter();
+        let config = config.suppress_tokens(&self.lacking);
         ends.fold(config, |config, &id| config.stop_sequence([id]))
     }
 

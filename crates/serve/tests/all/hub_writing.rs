@@ -142,6 +142,24 @@ fn texts_are_continued_as_the_model_does_it() -> Result<()> {
 }
 
 #[test]
+fn tokens_that_only_the_model_has_are_not_written() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Gpt2Config {
+        vocab_size: 4 * WORDS.len(),
+        ..gpt2()
+    };
+    let model = Gpt2::new(&config, &device())?;
+    save(folder.path(), "gpt2", &config, &model, &endless());
+    let outputs = load(folder.path())?.run(&[texts(&["one"; 4]), column(vec![20; 4]), column(vec![9f32; 4])])?;
+    for text in words(&outputs[0]) {
+        let written: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(written.len(), 20, "{text}");
+        assert!(written.iter().all(|word| WORDS.contains(word)), "{text}");
+    }
+    Ok(())
+}
+
+#[test]
 fn texts_that_do_not_fit_together_are_written_in_turn() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

@@ -13,7 +13,7 @@ options! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct GenerateConfig {
         /// Always takes the likeliest token; the first of several equally likely ones.
-        pub const fn greedy(; stop_sequences: Vec<Vec<i64>> = Vec::new());
+        pub const fn greedy(; stop_sequences: Vec<Vec<i64>> = Vec::new(), suppressed: Vec<i64> = Vec::new());
         /// Divisor of the logits: below 1 likely tokens become likelier; 0 is greedy.
         temperature: f64 = GREEDY;
         /// Chooses only among the `k` likeliest tokens, at least 1. Default: all.
@@ -56,6 +56,13 @@ impl GenerateConfig {
     #[must_use]
     pub fn stop_sequence(mut self, tokens: impl Into<Vec<i64>>) -> Self {
         self.stop_sequences.push(tokens.into());
+        self
+    }
+
+    /// Never chooses these tokens, such as those that a model has and its tokenizer has not. May be called several times.
+    #[must_use]
+    pub fn suppress_tokens(mut self, tokens: &[i64]) -> Self {
+        self.suppressed.extend_from_slice(tokens);
         self
     }
 
@@ -149,6 +156,11 @@ impl GenerateConfig {
             return Err(Error::invalid(format!("the logit of token {place} is NaN")).with_op("generate"));
         }
         self.penalize(logits, seen);
+        for &token in &self.suppressed {
+            if let Some(logit) = usize::try_from(token).ok().and_then(|token| logits.get_mut(token)) {
+                *logit = f64::NEG_INFINITY;
+            }
+        }
         let likelier = |&a: &usize, &b: &usize| logits[b].total_cmp(&logits[a]).then(a.cmp(&b));
         let best = (0..logits.len())
             .min_by(likelier)
