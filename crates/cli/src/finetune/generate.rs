@@ -24,7 +24,6 @@ pub(crate) fn command(args: &Generate) -> Result<Outcome> {
     let prompt = if args.chat {
         format.chat(&[json!({"role": "user", "content": args.prompt})], most)?
     } else {
-        out.write(&args.prompt);
         format.prompt(&args.prompt, most)?
     };
     let count = match args.tokens {
@@ -34,7 +33,10 @@ pub(crate) fn command(args: &Generate) -> Result<Outcome> {
     if count == 0 {
         return Err(Failure::new(format!("the prompt has all {most} tokens of the model")).fix("give a shorter one"));
     }
+    // Shown with the first piece, since the model may refuse the number of tokens.
+    let mut shown = if args.chat { "" } else { &*args.prompt };
     Writer::new(&model, &format.tokenizer).stream_tokens(&[prompt], count, &options, |_, piece| {
+        out.write(std::mem::take(&mut shown));
         out.write(piece);
         Ok(())
     })?;

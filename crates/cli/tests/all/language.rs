@@ -267,7 +267,11 @@ fn folders_and_gguf_files_write_and_chat() {
         "generate gpt2 --chat",
         &["no template for chats", "chat_template.jinja"],
     );
-    scene.fails("generate llama --prompt red --tokens 65", &["64 positions"]);
+    for count in ["65", "999999999"] {
+        let line = format!("generate llama --prompt red --tokens {count}");
+        scene.fails(&line, &["64 positions"]);
+        assert_eq!(scene.run(&line).stdout, "", "nothing is written before the error");
+    }
     for (options, words) in [
         ("--top-p 0", "above 0, at most 1"),
         ("--min-p 1.5", "from 0 to 1"),
