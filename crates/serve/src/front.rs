@@ -24,7 +24,7 @@ use tracing::{Instrument, Level};
 
 use crate::connection::Activity;
 use crate::grpc;
-use crate::http::{Address, Refused};
+use crate::http::{Address, Refused, is_openai};
 use crate::origin;
 use crate::server::Shared;
 use crate::{Failure, Reason, Tokens};
@@ -230,7 +230,7 @@ impl Form {
     fn of(request: &Request<Body>) -> Self {
         match grpc::is_grpc(request.headers()) {
             true => Self::Grpc,
-            false if request.uri().path().starts_with("/v1/") => Self::OpenAi,
+            false if is_openai(request.uri().path()) => Self::OpenAi,
             false => Self::Inference,
         }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{HeaderMap, Uri};
-use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 use tower_layer::Layer;
@@ -114,7 +113,7 @@ impl Server {
             if crate::grpc::is_grpc(&headers) {
                 return crate::grpc::unknown(&uri);
             }
-            crate::http::not_found(uri).await.into_response()
+            crate::http::not_found(uri).await
         });
         // Wrapped around the whole router, since wrapping each route would cost an allocation for each request.
         FrontLayer(Arc::clone(&self.0)).layer(Direct::new(whole, &self.0))

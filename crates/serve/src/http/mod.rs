@@ -37,7 +37,7 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
         }
     }
     router
-        .route("/v1/{*page}", any(openai::not_found))
+        .route("/v1/{*page}", any(not_found))
         .route("/v2/{*page}", any(not_found))
         .method_not_allowed_fallback(not_allowed)
         .with_state(Arc::clone(shared))
@@ -139,27 +139,37 @@ pub(crate) fn is_inference(path: &str) -> bool {
     path.starts_with("/v2/models/") && Address::of(path).is_some_and(is_meant)
 }
 
-pub(crate) async fn not_found(uri: Uri) -> Failure {
-    Failure::new(
+/// Whether errors at this address are in OpenAI's form.
+pub(crate) fn is_openai(path: &str) -> bool {
+    path == "/v1" || path.starts_with("/v1/")
+}
+
+pub(crate) async fn not_found(uri: Uri) -> Response {
+    refusal(
         Reason::NotFound,
+        &uri,
         format!("there is no {}: see /openapi.json", uri.path()),
     )
 }
 
 async fn not_allowed(uri: Uri) -> Response {
     let message = format!("{} takes another method: see /openapi.json", uri.path());
-    refusal(StatusCode::METHOD_NOT_ALLOWED, &message)
+    let mut response = refusal(Reason::Invalid, &uri, message);
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
+}
+
+fn refusal(reason: Reason, uri: &Uri, message: String) -> Response {
+    let failure = Failure::new(reason, message);
+    match is_openai(uri.path()) {
+        true => Refused::from(failure).into_response(),
+        false => failure.into_response(),
+    }
 }
 
 #[derive(Serialize)]
 struct Refusal<'a> {
     error: &'a str,
-}
-
-fn refusal(status: StatusCode, message: &str) -> Response {
-    let mut response = json(&Refusal { error: message });
-    *response.status_mut() = status;
-    response
 }
 
 impl Failure {

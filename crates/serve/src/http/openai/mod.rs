@@ -73,10 +73,6 @@ impl IntoResponse for Refused {
     }
 }
 
-pub(super) async fn not_found(uri: Uri) -> Refused {
-    super::not_found(uri).await.into()
-}
-
 pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Response {
     let mut names: Vec<String> = shared.repository.index().into_iter().map(|(name, ..)| name).collect();
     names.dedup();

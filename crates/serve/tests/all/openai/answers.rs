@@ -40,8 +40,18 @@ async fn models_that_write_or_read_are_listed() {
         );
         assert!(error["message"].as_str().unwrap().contains(name), "{error}");
     }
-    let error = refused(Asked::get("/v1/images"), &router, StatusCode::NOT_FOUND).await;
-    assert!(error["message"].as_str().unwrap().contains("/v1/images"), "{error}");
+    for (asked, status) in [
+        (Asked::get("/v1/images"), StatusCode::NOT_FOUND),
+        (Asked::get(COMPLETIONS), StatusCode::METHOD_NOT_ALLOWED),
+        (Asked::of("DELETE", "/v1/models/talker"), StatusCode::METHOD_NOT_ALLOWED),
+    ] {
+        let error = refused(asked, &router, status).await;
+        assert_eq!(error["type"], "invalid_request_error");
+        assert!(
+            error["message"].as_str().unwrap().contains("see /openapi.json"),
+            "{error}"
+        );
+    }
 }
 
 #[tokio::test]
