@@ -336,9 +336,11 @@ fn archive(source: &Source) -> Result<(Format, Contents)> {
     Err(Error::new(ErrorKind::Format, message).with_hint("give what torch.save or numpy.savez wrote"))
 }
 
+/// The hint for files in other formats.
+pub(crate) const KNOWN: &str = "give a safetensors file, PyTorch's .pt, NumPy's .npy or .npz, or a GGUF file";
+
 #[cold]
 fn unknown(start: &[u8]) -> Error {
-    let known = "give a safetensors file, PyTorch's .pt, NumPy's .npy or .npz, or a GGUF file";
     let error = |what: &str, fix: &str| Error::new(ErrorKind::Format, what.to_owned()).with_hint(fix.to_owned());
     match start {
         [] => error("it is empty", "fetch or save it again"),
@@ -356,7 +358,7 @@ fn unknown(start: &[u8]) -> Error {
                 "it begins with {:02x?}, as no file of tensors does",
                 &start[..start.len().min(16)]
             ),
-            known,
+            KNOWN,
         ),
     }
 }

@@ -8,7 +8,7 @@ use polygrad_core::printable;
 use polygrad_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value as Json};
 
-use crate::file::{Contents, Skipped};
+use crate::file::{Contents, KNOWN, Skipped};
 use crate::metadata::{Metadata, Value};
 use crate::source::{Source, damaged};
 
@@ -97,16 +97,16 @@ fn weight_map(index: &Source) -> Result<Map<String, Json>> {
         );
         return Err(damaged(what));
     }
-    let json: Json =
-        serde_json::from_slice(&index.bytes(0, index.length)?).map_err(|e| damaged(format!("it is no JSON: {e}")))?;
-    match json {
-        Json::Object(mut json) => match json.remove("weight_map") {
-            Some(Json::Object(map)) => Ok(map),
-            _ => Err(damaged(
-                "it is JSON, and has no weight_map, as the index of a model in shards has",
-            )),
-        },
-        _ => Err(damaged("it is JSON, and no index of a model in shards")),
+    const KEY: &str = "weight_map";
+    let bytes = index.bytes(0, index.length)?;
+    if !bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes()) {
+        let what = "it begins as JSON does, and has no weight_map, as the index of a model in shards has";
+        return Err(Error::new(ErrorKind::Format, what).with_hint(KNOWN));
+    }
+    let mut json: Json = serde_json::from_slice(&bytes).map_err(|e| damaged(format!("it is no JSON: {e}")))?;
+    match json.get_mut(KEY).map(Json::take) {
+        Some(Json::Object(map)) => Ok(map),
+        _ => Err(damaged("its weight_map does not name a file for each tensor")),
     }
 }
 

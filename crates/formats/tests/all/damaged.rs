@@ -106,8 +106,12 @@ fn files_of_other_kinds_are_said_to_be_such() {
     refused(b"GGUF\0\0\0\x03", "big-endian GGUF");
     refused(b"GGUF\x01\0\0\0", "version 1 of GGUF");
     refused(b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull");
-    refused(b"{}", "has no weight_map");
-    refused(b"{", "no JSON");
+    for other in [&b"{}"[..], b"{", b"{\"x\": 1}\n{\"x\": 2}\n"] {
+        refused(other, "has no weight_map");
+        refused(other, known);
+    }
+    refused(b"{\"weight_map\": {", "it is no JSON");
+    refused(b"{\"weight_map\": 3}", "its weight_map does not name");
     refused(&zip(&[("a.txt", b"a")]), "a zip archive of other things");
     refused(
         &zip(&[("a.npy", b"a"), ("a.npy", b"a")]),
