@@ -72,10 +72,10 @@ pub(crate) fn command(args: &Eval) -> Result<Outcome> {
         "mae {}  rmse {}  r2 {}; the target's mean at training was {}, its standard deviation {}",
         figure(mae.value()),
         figure(rmse.value()),
-        // Constant targets, such as that of a single row, have no R².
-        Some(r2.value())
-            .filter(|r2| r2.is_finite())
-            .map_or("-".to_owned(), |r2| format!("{r2:.4}")),
+        match r2.value() {
+            r2 if r2.is_finite() => format!("{r2:.4}"),
+            _ => "- (the targets are all the same)".to_owned(),
+        },
         figure(mean),
         figure(std)
     ));

@@ -59,7 +59,7 @@ fn a_number_is_predicted() {
     assert!(
         scene
             .ok("eval run --data row.csv")
-            .contains("  r2 -; the target's mean")
+            .contains("  r2 - (the targets are all the same); the target's mean")
     );
     let all = scene.ok("eval run --data houses.csv");
     assert!(all.contains("on 200 rows"), "{all}");
