@@ -65,27 +65,21 @@ impl Image {
     /// A file that cannot be read, is neither PNG nor JPEG, is damaged, or is larger than 128 MiB when decoded.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::decode(&read(path)?).map_err(|what| bad(path, &what).with_hint("replace the file, or take it away"))
+        Self::decode(&read(path)?).map_err(|what| unreadable(path, &what))
+    }
+
+    /// As [`Image::open`], except that the image lies on a black ground where it is transparent.
+    ///
+    /// # Errors
+    /// As [`Image::open`].
+    pub fn open_on_black(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        decode(&read(path)?, Opacity::OnBlack).map_err(|what| unreadable(path, &what))
     }
 
     /// As [`Image::open`], from a file's bytes; errors are texts.
     pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
-        if bytes.starts_with(b"\x89PNG") {
-            #[cfg(feature = "png")]
-            return decode_png(bytes);
-            #[cfg(not(feature = "png"))]
-            return Err("is a PNG file, which the feature png reads".to_owned());
-        }
-        if bytes.starts_with(&[0xff, 0xd8]) {
-            #[cfg(feature = "jpeg")]
-            return decode_jpeg(bytes);
-            #[cfg(not(feature = "jpeg"))]
-            return Err("is a JPEG file, which the feature jpeg reads".to_owned());
-        }
-        Err(match other_format(bytes) {
-            Some(format) => format!("is a {format} file, and PNG and JPEG files are read"),
-            None => "is neither a PNG nor a JPEG file".to_owned(),
-        })
+        decode(bytes, Opacity::Dropped)
     }
 
     /// The bytes of a PNG file.
@@ -386,6 +380,39 @@ pub(crate) fn bad(path: &Path, what: &str) -> Error {
     )
 }
 
+fn unreadable(path: &Path, what: &str) -> Error {
+    bad(path, what).with_hint("replace the file, or take it away")
+}
+
+/// What becomes of an image's opacity.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opacity {
+    Dropped,
+    OnBlack,
+}
+
+fn decode(bytes: &[u8], opacity: Opacity) -> std::result::Result<Image, String> {
+    if bytes.starts_with(b"\x89PNG") {
+        #[cfg(feature = "png")]
+        return decode_png(bytes, opacity);
+        #[cfg(not(feature = "png"))]
+        return {
+            let _ = opacity;
+            Err("is a PNG file, which the feature png reads".to_owned())
+        };
+    }
+    if bytes.starts_with(&[0xff, 0xd8]) {
+        #[cfg(feature = "jpeg")]
+        return decode_jpeg(bytes);
+        #[cfg(not(feature = "jpeg"))]
+        return Err("is a JPEG file, which the feature jpeg reads".to_owned());
+    }
+    Err(match other_format(bytes) {
+        Some(format) => format!("is a {format} file, and PNG and JPEG files are read"),
+        None => "is neither a PNG nor a JPEG file".to_owned(),
+    })
+}
+
 /// The name of a recognised format that is not supported.
 fn other_format(bytes: &[u8]) -> Option<&'static str> {
     Some(match bytes {
@@ -399,11 +426,10 @@ fn other_format(bytes: &[u8]) -> Option<&'static str> {
     })
 }
 
+/// A decoder's error, as the rest of a sentence about the file.
 #[cfg(feature = "png")]
-fn decode_png(bytes: &[u8]) -> std::result::Result<Image, String> {
-    use png::{ColorType, Decoder, Limits, Transformations};
-
-    let broken = |e: png::DecodingError| match e {
+pub(crate) fn broken_png(error: png::DecodingError) -> String {
+    match error {
         png::DecodingError::LimitsExceeded => "is larger than 128 MiB when decoded".to_owned(),
         // The decoder names chunks as structs.
         e if e.to_string().contains("ChunkType") => {
@@ -411,15 +437,21 @@ fn decode_png(bytes: &[u8]) -> std::result::Result<Image, String> {
                 .to_owned()
         }
         e => format!("is no whole PNG file: {e}"),
-    };
+    }
+}
+
+#[cfg(feature = "png")]
+fn decode_png(bytes: &[u8], opacity: Opacity) -> std::result::Result<Image, String> {
+    use png::{ColorType, Decoder, Limits, Transformations};
+
     let mut decoder = Decoder::new_with_limits(std::io::Cursor::new(bytes), Limits { bytes: MAX_BYTES });
     decoder.set_transformations(Transformations::normalize_to_color8());
-    let mut reader = decoder.read_info().map_err(broken)?;
+    let mut reader = decoder.read_info().map_err(broken_png)?;
     let size = reader.output_buffer_size().filter(|&size| size <= MAX_BYTES);
-    let mut pixels = vec![0; size.ok_or_else(|| broken(png::DecodingError::LimitsExceeded))?];
-    let info = reader.next_frame(&mut pixels).map_err(broken)?;
+    let mut pixels = vec![0; size.ok_or_else(|| broken_png(png::DecodingError::LimitsExceeded))?];
+    let info = reader.next_frame(&mut pixels).map_err(broken_png)?;
     pixels.truncate(info.buffer_size());
-    // The opacity, which follows the colours, is skipped.
+    // The opacity follows the colours.
     let (samples, channels) = match info.color_type {
         ColorType::Grayscale | ColorType::Indexed => (1, 1),
         ColorType::GrayscaleAlpha => (2, 1),
@@ -427,10 +459,13 @@ fn decode_png(bytes: &[u8]) -> std::result::Result<Image, String> {
         ColorType::Rgba => (4, 3),
     };
     if samples != channels {
+        let lit = |sample: u8, opaque: u8| match opacity {
+            Opacity::Dropped => sample,
+            Opacity::OnBlack => ((u16::from(sample) * u16::from(opaque) + 127) / 255) as u8,
+        };
         pixels = pixels
             .chunks_exact(samples)
-            .flat_map(|pixel| &pixel[..channels])
-            .copied()
+            .flat_map(|pixel| pixel[..channels].iter().map(|&sample| lit(sample, pixel[channels])))
             .collect();
     }
     Image::new(channels, info.height as usize, info.width as usize, pixels).map_err(|e| e.to_string())

@@ -110,10 +110,9 @@ fn decode(bytes: &[u8]) -> std::result::Result<Image, String> {
     let limits = Limits {
         bytes: crate::image::MAX_BYTES,
     };
-    let broken = |e: png::DecodingError| format!("is no whole PNG file: {e}");
     let mut decoder = Decoder::new_with_limits(std::io::Cursor::new(bytes), limits);
     decoder.set_transformations(Transformations::IDENTITY);
-    let mut reader = decoder.read_info().map_err(broken)?;
+    let mut reader = decoder.read_info().map_err(crate::image::broken_png)?;
     let (colour, depth) = reader.output_color_type();
     let bits = match (colour, depth) {
         (ColorType::Grayscale | ColorType::Indexed, BitDepth::One) => 1,
@@ -130,7 +129,7 @@ fn decode(bytes: &[u8]) -> std::result::Result<Image, String> {
         return Err("is larger than 128 MiB when decoded".to_owned());
     };
     let mut packed = vec![0; size];
-    let info = reader.next_frame(&mut packed).map_err(broken)?;
+    let info = reader.next_frame(&mut packed).map_err(crate::image::broken_png)?;
     let mut pixels = Vec::with_capacity(width * height);
     for row in packed.chunks_exact(info.line_size).take(height) {
         let sample = |x: usize| row[x * bits / 8] >> (8 - bits - x * bits % 8) & (0xff >> (8 - bits)) as u8;

@@ -1,17 +1,11 @@
 //! Turns a PNG or JPEG file of any size and colour into the small image that a model was trained on.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use png::{ColorType, Decoder, Limits, Transformations};
+use polygrad::ErrorKind;
 use polygrad::data::Image;
-use polygrad::nn::open_file;
 
-use crate::failure::{Failure, Result, Shown};
-
-/// Larger images are rejected before any memory is allocated for them. A picture takes little more than this, since it
-/// stays in its decoded form.
-const MAX_BYTES: usize = 128 << 20;
+use crate::failure::{Failure, Result};
 
 /// The hint for files in other formats.
 const FORMATS: &str = "give a PNG or JPEG file; others can be converted, for example with `magick in.webp out.png`";
@@ -26,15 +20,9 @@ pub(crate) struct Picture {
     pub(crate) light_ground: bool,
 }
 
-/// An image as it was decoded: 8 bits for each sample.
+/// A decoded image.
 struct Raster {
-    samples: Vec<u8>,
-    /// 1 (grey) or 3 (red, green, blue).
-    colours: usize,
-    /// Whether the colours are followed by an opacity.
-    opacity: bool,
-    rows: usize,
-    cols: usize,
+    image: Image,
     /// Whether light and dark are swapped.
     invert: bool,
 }
@@ -61,10 +49,8 @@ pub(crate) fn load(path: &Path, channels: usize, rows: usize, cols: usize, inver
             "the model was trained on images of {channels} channels, a PNG has 1 or 3"
         )));
     }
-    let raster = Raster {
-        invert,
-        ..decode(path)?
-    };
+    let image = decode(path)?;
+    let raster = Raster { image, invert };
     let planes = match channels {
         1 => vec![Plane::Grey],
         _ => [0, 1, 2].map(Plane::Colour).to_vec(),
@@ -80,98 +66,41 @@ pub(crate) fn load(path: &Path, channels: usize, rows: usize, cols: usize, inver
     })
 }
 
-/// A fault of a file in words; the decoder names chunks as structs.
-fn fault(error: &png::DecodingError) -> String {
-    let text = error.to_string();
-    match text.contains("ChunkType") {
-        true => "a part of it has another checksum than what was written, or is in the wrong place".to_owned(),
-        false => text,
-    }
-}
-
-fn decode(path: &Path) -> Result<Raster> {
-    let bad = |e: png::DecodingError| {
-        let failure = match e {
-            png::DecodingError::IoError(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => {
-                Failure::io("read", path, &e)
-            }
-            png::DecodingError::LimitsExceeded => Failure::new(format!(
-                "{} is too large: it would take more than {} MiB",
-                path.shown(),
-                MAX_BYTES >> 20
-            )),
-            e => Failure::new(format!("{} is no whole PNG file: {}", path.shown(), fault(&e))),
-        };
-        failure.fix(FORMATS)
-    };
-    let (file, _) = open_file(path)?;
-    let mut file = BufReader::new(file);
-    let start = file.fill_buf().map_err(|e| Failure::io("read", path, &e))?;
-    if !start.is_empty() && !start.starts_with(b"\x89PNG") {
-        let image = Image::open(path).map_err(|e| Failure::new(e.message()).fix(FORMATS))?;
-        return Ok(Raster {
-            samples: image.pixels().to_vec(),
-            colours: image.channels(),
-            opacity: false,
-            rows: image.height(),
-            cols: image.width(),
-            invert: false,
-        });
-    }
-    let mut decoder = Decoder::new_with_limits(file, Limits { bytes: MAX_BYTES });
-    decoder.set_transformations(Transformations::normalize_to_color8());
-    let mut reader = decoder.read_info().map_err(bad)?;
-    let size = reader
-        .output_buffer_size()
-        .filter(|&size| size <= MAX_BYTES)
-        .ok_or_else(|| bad(png::DecodingError::LimitsExceeded))?;
-    let mut bytes = vec![0; size];
-    let info = reader.next_frame(&mut bytes).map_err(bad)?;
-    bytes.truncate(info.buffer_size());
-    Ok(Raster {
-        samples: bytes,
-        colours: match info.color_type {
-            ColorType::Rgb | ColorType::Rgba => 3,
-            _ => 1,
-        },
-        opacity: matches!(info.color_type, ColorType::GrayscaleAlpha | ColorType::Rgba),
-        rows: info.height as usize,
-        cols: info.width as usize,
-        invert: false,
+fn decode(path: &Path) -> Result<Image> {
+    Image::open_on_black(path).map_err(|error| match error.kind() {
+        ErrorKind::Format => Failure::new(error.message()).fix(FORMATS),
+        _ => error.into(),
     })
 }
 
 impl Raster {
-    /// The value of a pixel, 0 to 255; transparent parts are black.
+    /// The value of a pixel, 0 to 255.
     fn at(&self, plane: Plane, row: usize, col: usize) -> f32 {
-        let width = self.colours + usize::from(self.opacity);
-        let at = (row * self.cols + col) * width;
-        let pixel = &self.samples[at..at + width];
-        let opacity = match self.opacity {
-            true => f32::from(pixel[self.colours]) / 255.0,
-            false => 1.0,
-        };
+        let colours = self.image.channels();
+        let at = (row * self.image.width() + col) * colours;
+        let pixel = &self.image.pixels()[at..at + colours];
         let value = |colour: usize| {
-            let value = f32::from(pixel[colour]) * opacity;
+            let value = f32::from(pixel[colour]);
             if self.invert { 255.0 - value } else { value }
         };
         match plane {
-            Plane::Colour(colour) => value(colour.min(self.colours - 1)),
-            Plane::Grey if self.colours == 1 => value(0),
+            Plane::Colour(colour) => value(colour.min(colours - 1)),
+            Plane::Grey if colours == 1 => value(0),
             Plane::Grey => 0.299 * value(0) + 0.587 * value(1) + 0.114 * value(2),
         }
     }
 
     fn border_mean(&self, plane: Plane) -> f32 {
-        let (last_row, last_col) = (self.rows.saturating_sub(1), self.cols.saturating_sub(1));
+        let (rows, cols) = (self.image.height(), self.image.width());
+        let (last_row, last_col) = (rows.saturating_sub(1), cols.saturating_sub(1));
         let (mut sum, mut count) = (0.0, 0.0);
-        for row in 0..self.rows {
+        for row in 0..rows {
             // The first and last rows completely, of the rows between them the two ends.
             let step = match row == 0 || row == last_row {
                 true => 1,
                 false => last_col.max(1),
             };
-            for col in (0..self.cols).step_by(step) {
+            for col in (0..cols).step_by(step) {
                 sum += f64::from(self.at(plane, row, col));
                 count += 1.0;
             }
@@ -181,7 +110,7 @@ impl Raster {
 
     /// Averages areas of a plane, after padding it with `ground` to the proportions of `to`.
     fn fit(&self, plane: Plane, to: (usize, usize), ground: f32) -> Vec<f32> {
-        let from = (self.rows, self.cols);
+        let from = (self.image.height(), self.image.width());
         // The side of one target pixel in source pixels: the larger of the two ratios, so that the whole picture fits.
         let side = f64::max(from.0 as f64 / to.0 as f64, from.1 as f64 / to.1 as f64);
         let spans = |from: usize, to: usize| -> Vec<Vec<(usize, f32)>> {

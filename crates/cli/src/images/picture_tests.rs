@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use png::{BitDepth, Encoder};
+use png::{BitDepth, ColorType, Encoder};
 
 use super::*;
 
@@ -115,13 +115,13 @@ fn what_is_no_png_is_told() {
     huge.extend(crc.sum().to_be_bytes());
     huge.extend(b"\0\0\0\0IDAT\x35\xaf\x06\x1e");
     for (bytes, words) in [
-        (&b""[..], "is no whole PNG file"),
+        (&b""[..], "is neither a PNG nor a JPEG file"),
         (b"\xff\xd8\xff\xe0 a JPEG", "JPEG file"),
         (b"II*\0 a TIFF", "is a TIFF file"),
         (&whole[..40], "is no whole PNG file"),
         (&whole[..whole.len() - 20], "is no whole PNG file"),
         (&flipped, "is no whole PNG file"),
-        (&huge, "is too large"),
+        (&huge, "is larger than 128 MiB"),
     ] {
         let (_dir, path) = file(bytes);
         let text = load(&path, 1, 28, 28, false).unwrap_err().to_string();
