@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use polygrad_nn::{Checkpoint, Module};
 use polygrad_tensor::{Error, ErrorKind, Result};
@@ -55,7 +57,14 @@ impl<M: Method> Learner for OffPolicy<M> {
     }
 
     fn advance(&mut self) -> Result<Measured> {
-        self.iterate()
+        let stop = self.stop.take();
+        self.iterate_until(stop.as_deref())
+    }
+
+    /// It returns early between steps of the environments.
+    fn watch(&mut self, stop: Option<&Arc<AtomicBool>>) -> bool {
+        self.stop = stop.cloned();
+        true
     }
 
     fn score(&self) -> Option<f64> {

@@ -7,6 +7,9 @@ mod method;
 mod noise;
 mod pace;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use polygrad_core::Result;
 use polygrad_train::Measured;
 
@@ -35,6 +38,8 @@ pub struct OffPolicy<M> {
     pace: Pace,
     iteration: u64,
     steps: u64,
+    /// The flag that ends the next [`Learner::advance`](polygrad_train::Learner::advance) early.
+    stop: Option<Arc<AtomicBool>>,
 }
 
 impl<M: Method> OffPolicy<M> {
@@ -53,6 +58,7 @@ impl<M: Method> OffPolicy<M> {
             pace,
             iteration: 0,
             steps: 0,
+            stop: None,
         })
     }
 
@@ -98,11 +104,21 @@ impl<M: Method> OffPolicy<M> {
     /// Those of the environments and the networks, and if numbers are not finite. The training can then only continue
     /// from a checkpoint.
     pub fn iterate(&mut self) -> Result<Measured> {
+        self.iterate_until(None)
+    }
+
+    /// [`OffPolicy::iterate`], which returns NaN without counting a step if `stop` is set while it acts: the training
+    /// can then only continue from a checkpoint.
+    fn iterate_until(&mut self, stop: Option<&AtomicBool>) -> Result<Measured> {
         let mut rng = iteration_rng(self.pace.seed, self.iteration);
         self.experience.ended.clear();
         self.experience.begin(self.pace.seed)?;
         let before = self.steps;
         for step in 0..self.pace.train_frequency {
+            if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                self.steps = before;
+                return Ok(Measured::nothing(2 + M::LEARNT.len() + M::TOLD.len()));
+            }
             let seen = Seen {
                 observations: &self.experience.observations,
                 shape: &self.experience.shape,

@@ -1,6 +1,7 @@
 //! Lets a policy act in environments.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use polygrad_core::{Error, Result, Rng};
@@ -200,8 +201,14 @@ impl Collector {
         Ok(())
     }
 
-    /// Fills the rollout.
-    pub(super) fn collect<P: Policy>(&mut self, policy: &P, rng: &mut Rng, ranks: &Ranks) -> Result<Collected> {
+    /// Fills the rollout; `None` if `stop` was set before it was full.
+    pub(super) fn collect<P: Policy>(
+        &mut self,
+        policy: &P,
+        rng: &mut Rng,
+        ranks: &Ranks,
+        stop: Option<&AtomicBool>,
+    ) -> Result<Option<Collected>> {
         let (steps, rows) = (self.rollout.steps, self.rollout.rows);
         let overlapped = self.groups.len() > 1;
         let remembers = self.groups.iter().any(|group| !group.state.parts().is_empty());
@@ -210,6 +217,9 @@ impl Collector {
         self.rollout.final_values.fill(0.0);
         self.env_seconds = 0.0;
         for step in 0..steps {
+            if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return Ok(None);
+            }
             if remembers && step.is_multiple_of(self.segment) {
                 let state = self.state()?;
                 self.rollout.states.push(state);
@@ -249,10 +259,10 @@ impl Collector {
         self.share(ranks)?;
         let last = self.values(policy)?;
         self.rollout.last_values = last;
-        Ok(Collected {
+        Ok(Some(Collected {
             episodes: std::mem::take(&mut self.finished),
             env_seconds: self.env_seconds,
-        })
+        }))
     }
 
     /// The values of the policy's next observations.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use polygrad_core::communicator::Communicator;
 use polygrad_nn::{Checkpoint, Module, SyncGroup, sync_batch_norm};
@@ -46,7 +47,10 @@ impl<P: Policy> Learner for Ppo<P> {
     }
 
     fn advance(&mut self) -> Result<Measured> {
-        let iteration = self.iterate()?;
+        let stop = self.stop.take();
+        let Some(iteration) = self.iterate_until(stop.as_deref())? else {
+            return Ok(Measured::nothing(METRICS.len()));
+        };
         self.ended = iteration.episodes;
         Ok(Measured {
             loss: iteration.policy_loss,
@@ -61,6 +65,12 @@ impl<P: Policy> Learner for Ppo<P> {
             learning_rate: iteration.learning_rate,
             loading_seconds: iteration.env_seconds,
         })
+    }
+
+    /// It returns early from rollouts.
+    fn watch(&mut self, stop: Option<&Arc<AtomicBool>>) -> bool {
+        self.stop = stop.cloned();
+        true
     }
 
     fn score(&self) -> Option<f64> {

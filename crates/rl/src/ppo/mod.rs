@@ -13,6 +13,7 @@ mod rollout;
 mod state;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use polygrad_core::communicator::Communicator;
@@ -74,6 +75,8 @@ pub struct Ppo<P: Policy = ActorCritic> {
     recent: Recent,
     /// The episodes that ended in the last [`Learner::advance`](polygrad_train::Learner::advance).
     ended: Vec<Episode>,
+    /// The flag that ends the next [`Learner::advance`](polygrad_train::Learner::advance) early.
+    stop: Option<Arc<AtomicBool>>,
     ranks: Ranks,
     iteration: u64,
     steps: u64,
@@ -165,6 +168,7 @@ impl<P: Policy> Ppo<P> {
             device,
             recent: Recent::default(),
             ended: Vec::new(),
+            stop: None,
             ranks: Ranks::default(),
             iteration: 0,
             steps: 0,
@@ -307,6 +311,13 @@ impl<P: Policy> Ppo<P> {
     /// Those of the environments and the policy, and if numbers are not finite. The training can then only continue
     /// from a checkpoint.
     pub fn iterate(&mut self) -> Result<Iteration> {
+        let iteration = self.iterate_until(None)?;
+        iteration.ok_or_else(|| wrong("the rollout was abandoned".to_owned()))
+    }
+
+    /// [`Ppo::iterate`]; `None` if `stop` was set during the rollout, which is then abandoned: the training can only
+    /// continue from a checkpoint.
+    fn iterate_until(&mut self, stop: Option<&AtomicBool>) -> Result<Option<Iteration>> {
         let seed = self.ranks.seed(self.config.seed);
         if !self.begun {
             // A rank that joins later sees other episodes than a rank that was there from the beginning.
@@ -322,7 +333,8 @@ impl<P: Policy> Ppo<P> {
         self.step.optimizer_mut().set_lr(learning_rate);
         let mut rng = iteration_rng(seed, self.iteration);
         let began = Instant::now();
-        let collected = self.collector.collect(self.step.model(), &mut rng, &self.ranks)?;
+        let collected = self.collector.collect(self.step.model(), &mut rng, &self.ranks, stop)?;
+        let Some(collected) = collected else { return Ok(None) };
         let acted = began.elapsed().as_secs_f64();
         let learnt = self.learn(progress, &mut rng)?;
         self.ranks.broadcast_buffers(self.step.model())?;
@@ -331,7 +343,7 @@ impl<P: Policy> Ppo<P> {
         self.steps += self.steps_per_iteration();
         self.iteration += 1;
         self.recent.add(&episodes);
-        Ok(Iteration {
+        Ok(Some(Iteration {
             episodes,
             policy_loss: learnt.means[0],
             value_loss: learnt.means[1],
@@ -344,7 +356,7 @@ impl<P: Policy> Ppo<P> {
             env_seconds: collected.env_seconds,
             act_seconds: acted - collected.env_seconds,
             learn_seconds: began.elapsed().as_secs_f64() - acted,
-        })
+        }))
     }
 
     fn learn(&mut self, progress: f64, rng: &mut Rng) -> Result<Learnt> {

@@ -10,6 +10,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use polygrad_core::Result;
 use polygrad_nn::{Checkpoint, Module};
@@ -136,6 +138,10 @@ impl Learner for SelfPlay {
         self.snapshot()?;
         measured.metrics.extend(self.pool.borrow().numbers());
         Ok(measured)
+    }
+
+    fn watch(&mut self, stop: Option<&Arc<AtomicBool>>) -> bool {
+        self.agent.watch(stop)
     }
 
     /// Its own Elo, since returns depend on the opponents.

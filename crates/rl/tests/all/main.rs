@@ -27,6 +27,7 @@ mod ranks;
 mod replay;
 mod self_play;
 mod state;
+mod stopped;
 #[cfg(unix)]
 mod team;
 mod vectorized;

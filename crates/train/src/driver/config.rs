@@ -89,7 +89,7 @@ impl<O> RunConfig<O> {
     }
 
     /// Also writes the checkpoint every `steps` steps. Default: only after each epoch; for a [`Learner`] without epochs
-    /// 20 times.
+    /// 20 times, and after each step of more than a second if it [can leave](Learner::watch) the next one.
     #[must_use]
     pub fn checkpoint_every(mut self, steps: u64) -> Self {
         self.run.checkpoint_every = Some(steps);
@@ -144,7 +144,8 @@ impl<O> RunConfig<O> {
         self
     }
 
-    /// Stops after the step during which the flag was set, with a checkpoint: for signal handlers.
+    /// Stops after the step during which the flag was set, with a checkpoint: for signal handlers. A learner [may
+    /// leave](Learner::watch) a long step unfinished.
     #[must_use]
     pub fn stop_flag(mut self, flag: Arc<AtomicBool>) -> Self {
         self.run.stop = Some(flag);

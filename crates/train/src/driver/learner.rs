@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use polygrad_core::communicator::{Communicator, HostSliceMut, Reduction};
 use polygrad_core::{Error, Result};
@@ -53,6 +54,15 @@ pub trait Learner {
     /// # Errors
     /// When it does not fit.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>>;
+
+    /// Passes the flag that asks training to stop to the next [`Learner::advance`], which may then return early: without
+    /// a step, and with NaN as figures. Its state is not used any more, since the run continues from its last
+    /// checkpoint, which is of before that step. `None`: the next step has to be taken whole. Returns whether it ever
+    /// returns early. Default: it does not.
+    fn watch(&mut self, stop: Option<&Arc<AtomicBool>>) -> bool {
+        let _ = stop;
+        false
+    }
 
     /// Notices for the user since the last call; called after each [`Learner::advance`]. Default: none.
     fn take_notices(&mut self) -> Vec<String> {
@@ -225,6 +235,18 @@ pub struct Measured {
     pub learning_rate: f64,
     /// Seconds spent waiting for data, such as for environments.
     pub loading_seconds: f64,
+}
+
+impl Measured {
+    /// For an [`advance`](Learner::advance) without a step: NaN as the loss and the metrics.
+    pub fn nothing(metrics: usize) -> Self {
+        Self {
+            loss: f64::NAN,
+            metrics: vec![f64::NAN; metrics],
+            learning_rate: f64::NAN,
+            loading_seconds: 0.0,
+        }
+    }
 }
 
 /// The result of [`Learner::evaluate`].

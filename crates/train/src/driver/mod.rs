@@ -9,7 +9,8 @@ mod means;
 mod recover;
 mod shared;
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use polygrad_core::{Error, ErrorKind, Result};
@@ -36,6 +37,11 @@ use shared::{Found, SharedRun};
 const ROWS: u64 = 200;
 const CHECKPOINTS: u64 = 20;
 const LINES: u64 = 10;
+
+/// A checkpoint follows each step that takes at least this long, and this many times as long as writing it, so that the
+/// next step can be abandoned if training is to stop.
+const LONG: Duration = Duration::from_secs(1);
+const RATIO: u32 = 50;
 
 /// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +112,21 @@ pub(crate) struct Driver {
     stop: bool,
     /// Whether the last checkpoint is up to date.
     is_saved: bool,
+    /// How long the last one took to write.
+    saving: Duration,
 }
 
 /// What is due after a step.
+#[derive(Default)]
 struct Due {
     line: bool,
     checkpoint: bool,
+    /// A checkpoint only so that the next step can be abandoned.
+    fallback: bool,
+}
+
+fn is_set(flag: Option<&Arc<AtomicBool>>) -> bool {
+    flag.is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 /// Whether a multiple of `every` lies between `before` and `now` steps.
@@ -138,6 +153,7 @@ impl Driver {
             shared: None,
             stop: false,
             is_saved: true,
+            saving: Duration::ZERO,
         }
     }
 
@@ -208,8 +224,8 @@ impl Driver {
     fn turn(&mut self, learner: &mut dyn Learner) -> Result<Option<Ended>> {
         // An earlier error may have come between the end of an epoch and its evaluation, which is then still due.
         let mut due = Due {
-            line: false,
             checkpoint: true,
+            ..Due::default()
         };
         if !learner.is_over() {
             if let Some(ended) = self.ended(learner)? {
@@ -227,6 +243,9 @@ impl Driver {
         }
         if is_over || due.checkpoint {
             self.save(learner)?;
+        } else if due.fallback {
+            // Without judging the model, so that the best one does not depend on the time that steps take.
+            self.write(learner)?;
         }
         Ok(None)
     }
@@ -254,6 +273,9 @@ impl Driver {
 
     fn advance(&mut self, learner: &mut dyn Learner) -> Result<Due> {
         let (before, begun) = (learner.steps(), Instant::now());
+        let alone = self.options.run.is_some() && learner.communicator().is_none();
+        let flag = self.options.stop.clone().filter(|_| alone);
+        let watches = learner.watch(flag.as_ref().filter(|_| self.is_saved));
         let measured = learner.advance();
         let notices = learner.take_notices();
         let told = self.notify(learner, &notices);
@@ -264,13 +286,18 @@ impl Driver {
             }
         })?;
         told?;
-        self.training += begun.elapsed();
+        let (now, took) = (learner.steps(), begun.elapsed());
+        if now == before && self.is_saved && watches && is_set(flag.as_ref()) {
+            self.stop = true;
+            return Ok(Due::default());
+        }
+        self.training += took;
         self.loading += measured.loading_seconds;
         self.learning_rate = measured.learning_rate;
         self.row.add(&measured);
         self.part.add(&measured);
         self.is_saved = false;
-        let (now, is_done) = (learner.steps(), self.is_done(learner));
+        let is_done = self.is_done(learner);
         if now > before {
             self.tell(learner, Event::Step)?;
             learner.forget_step();
@@ -284,6 +311,7 @@ impl Driver {
                 Some(every) => is_part_over(every),
                 None => !has_epochs && is_part_over(part(CHECKPOINTS)),
             },
+            fallback: watches && flag.is_some() && took > LONG.max(self.saving * RATIO),
         };
         let is_row_due = learner.is_row_due(every);
         if is_row_due.unwrap_or_else(|| is_part_over(every.unwrap_or(part(ROWS)))) {
@@ -453,17 +481,24 @@ impl Driver {
 
     /// Saves everything needed to continue from here, and the model.
     fn save(&mut self, learner: &mut dyn Learner) -> Result<()> {
-        self.is_saved = true;
         if let Some(score) = learner.score() {
             self.judge(learner, score)?;
         }
+        self.write(learner)
+    }
+
+    fn write(&mut self, learner: &dyn Learner) -> Result<()> {
+        self.is_saved = true;
         let (Some(run), Some(files)) = (&self.options.run, &self.files) else {
             return self.write_checkpoint(learner, Mark::default());
         };
+        let begun = Instant::now();
         run.check()?;
         let saved = files.mark().and_then(|mark| self.write_checkpoint(learner, mark));
         let saved = saved.and_then(|()| learner.save_model(&run.model(), &self.options.model_metadata));
-        saved.map_err(|e| self.lost(e))
+        saved.map_err(|e| self.lost(e))?;
+        self.saving = begun.elapsed();
+        Ok(())
     }
 
     /// The error of the run folder if that was lost, else the given one. The last checkpoint is otherwise intact.
@@ -511,8 +546,7 @@ impl Driver {
             Ok(())
         });
         self.options.callbacks = callbacks;
-        let flag = self.options.stop.as_ref();
-        self.stop |= stop || flag.is_some_and(|flag| flag.load(Ordering::Relaxed));
+        self.stop |= stop || is_set(self.options.stop.as_ref());
         told
     }
 
