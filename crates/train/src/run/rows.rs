@@ -249,11 +249,13 @@ fn bad(message: String) -> Error {
 }
 
 fn read(path: &Path, columns: &Columns) -> Result<Vec<Row>> {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     open_file(path)?
         .0
-        .read_to_string(&mut text)
+        .read_to_end(&mut bytes)
         .map_err(|e| Error::io("read", path, e))?;
+    // A damaged byte is reported with its line.
+    let text = String::from_utf8_lossy(&bytes);
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines().enumerate();
     let unknown = |number: usize, line: &str| {
@@ -410,6 +412,12 @@ mod tests {
         std::fs::write(&path, format!("{}\n1,0.1,dev,1,1,1,1\n", columns().header())).unwrap();
         let text = resumed(&path, 1, &[]).err().unwrap().to_string();
         assert!(text.contains("metrics.csv, line 2: `1,0.1,dev,1,1,1,1`"), "{text}");
+        std::fs::write(&path, [columns().header().as_bytes(), b"\n1,\xff,dev\n"].concat()).unwrap();
+        let text = resumed(&path, 1, &[]).err().unwrap().to_string();
+        assert!(
+            text.contains("line 2: `1,\u{fffd},dev`") && text.contains("move the file away"),
+            "{text}"
+        );
         std::fs::write(&path, "a,b\n1,2\n").unwrap();
         let text = resumed(&path, 1, &[]).err().unwrap().to_string();
         assert!(text.contains("metrics.csv, line 1: `a,b`"), "{text}");

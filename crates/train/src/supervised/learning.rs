@@ -340,5 +340,8 @@ impl<M: Module + 'static, T: Send + 'static> Learning<M, T> {
 
 #[cold]
 fn diverged(message: String) -> Error {
-    Error::invalid(message).with_hint("a smaller learning rate may help, or clipping the norm of the gradients")
+    Error::invalid(message).with_hint(
+        "a smaller learning rate may help, or clipping the norm of the gradients; if it is so from the first steps on, \
+         look for NaN and infinity in the data",
+    )
 }

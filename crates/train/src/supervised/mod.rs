@@ -11,7 +11,7 @@ mod tally;
 
 use std::rc::Rc;
 
-use polygrad_core::Result;
+use polygrad_core::{Error, Result};
 use polygrad_data::DataLoader;
 use polygrad_nn::Module;
 use polygrad_nn::optim::Optimizer;
@@ -87,9 +87,21 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     /// resumed, the loader is set to its position.
     ///
     /// # Errors
-    /// A loss that is not finite (in f16: too many of them in a row), naming the step; those of data, model, optimizer,
-    /// callbacks, device and disk. The last checkpoint is then still there.
+    /// Early stopping or `restore_best` without validation data; a loss that is not finite (in f16: too many of them in
+    /// a row), naming the step; those of data, model, optimizer, callbacks, device and disk. The last checkpoint is then
+    /// still there.
     pub fn fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
+        let options = &self.learning.options;
+        let needs = [
+            ("early_stopping", options.patience.is_some()),
+            ("restore_best", options.restore_best),
+        ];
+        if let (Some((name, _)), None) = (needs.iter().find(|(_, is_set)| *is_set), validation) {
+            let message = format!("{name} compares evaluations, and there are no data to evaluate on");
+            return Err(Error::invalid(message)
+                .with_op("Trainer")
+                .with_hint("give validation data, or leave the option out"));
+        }
         let mut fit = Fit::new(&mut self.learning, train, validation, &self.driver.options);
         let summary = self.driver.run(&mut fit)?;
         if self.learning.options.restore_best && summary.ended != Ended::Stopped {
