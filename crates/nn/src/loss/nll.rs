@@ -96,7 +96,15 @@ pub(super) fn classes_last<B: Backend>(x: &Tensor<B>) -> Result<Tensor<B>> {
 pub(super) fn mismatch<B: Backend>(op: &'static str, input: &Tensor<B>, target: &Tensor<B>) -> Error {
     let text =
         "input is [N, C, …], the target [N, …] of class indices (or, for cross entropy, [N, C, …] of probabilities)";
-    common::misfit(op, &[input, target], text)
+    let error = common::misfit(op, &[input, target], text);
+    let (rank, shape) = (input.shape().rank(), target.shape());
+    match target.dtype().is_float() {
+        true if shape.rank() + 1 == rank => error.with_hint("class indices are integers: make the target i64"),
+        false if shape.rank() == rank && shape.dims().last() == Some(&1) => {
+            error.with_hint("squeeze the last axis of the target away")
+        }
+        _ => error,
+    }
 }
 
 /// The weight of each row: that of its target's class, or 0 if the target is ignored.
