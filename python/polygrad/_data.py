@@ -12,9 +12,14 @@ def given(x: Any, y: Any, names: Sequence[str]) -> list[Any] | Batches:
     """Arrays whose rows are examples, or batches of them."""
     if y is None:
         return Batches(x, lambda batch: pair(batch, names))
-    if isinstance(y, str):
+    if is_column(y):
         return columns(x, y) if column_names(x) else Batches(x, lambda table: columns(table, y))
     return [*inputs(x, names), y]
+
+
+def is_column(y: Any) -> bool:
+    """Whether y names a column: a text, or a number as in a table without names."""
+    return isinstance(y, (str, int))
 
 
 def inputs(x: Any, names: Sequence[str]) -> list[Any]:
@@ -43,7 +48,7 @@ def column_names(table: Any) -> list[str] | None:
     return None
 
 
-def columns(table: Any, target: str) -> list[Any]:
+def columns(table: Any, target: str | int) -> list[Any]:
     """All columns except the target as a matrix, and the target."""
     names = column_names(table)
     if names is None:
@@ -54,16 +59,20 @@ def columns(table: Any, target: str) -> list[Any]:
     return [numbers(table, target), column(table, target)]
 
 
-def numbers(table: Any, without: str | None = None) -> Any:
+def numbers(table: Any, without: str | int | None = None) -> Any:
     import numpy as np
 
-    found = [column(table, name) for name in column_names(table) or () if name != without]
+    names = column_names(table) or []
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"two columns are called {twice[0]!r}: rename one of them")
+    found = [column(table, name) for name in names if name != without]
     if not found:
         raise ValueError("the table has no columns to learn from")
     return np.stack(found, axis=1, dtype=np.float32, casting="unsafe")
 
 
-def column(table: Any, name: str) -> Any:
+def column(table: Any, name: str | int) -> Any:
     import numpy as np
 
     found = np.asarray(table[name])

@@ -24,6 +24,11 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else float(value)
 
 
+def _names(names: str | Sequence[str]) -> list[str]:
+    """Several names, or a single one."""
+    return [names] if isinstance(names, str) else list(names)
+
+
 class History:
     """The summary of a training, returned by :meth:`Model.fit`.
 
@@ -311,7 +316,7 @@ class Model:
             "calibration": calibration,
             "percentile": percentile,
             "per_channel": per_channel,
-            "skip": list(skip),
+            "skip": _names(skip),
             "min_snr": min_snr,
             "batch_size": batch_size,
         }
@@ -377,7 +382,7 @@ class Model:
                 batches ``(x, y)`` that restarts in each epoch, such as a ``DataLoader`` of PyTorch. Inputs are
                 converted to the model's dtypes, and must not be written to meanwhile.
             y: The targets, row by row; or the name of a column of the table ``x``, or of the tables in the iterable
-                ``x``; all other columns are the inputs.
+                ``x``, which is a number if columns have no names; all other columns are the inputs.
             epochs: Passes over all examples, including those before a resume.
             learning_rate: The learning rate of the first step.
             optimizer: ``"adamw"``, ``"adam"``, ``"sgd"``, ``"rmsprop"``, ``"adagrad"`` or ``"lion"``, with PyTorch's
@@ -431,7 +436,7 @@ class Model:
             "weight_decay": weight_decay,
             "momentum": momentum,
             "loss": loss,
-            "metrics": list(metrics),
+            "metrics": _names(metrics),
             "batch_size": batch_size,
             "shuffle": shuffle,
             "seed": seed,
@@ -440,7 +445,7 @@ class Model:
             "early_stopping": early_stopping,
             "restore_best": restore_best,
             "log_every": log_every,
-            "freeze": list(freeze),
+            "freeze": _names(freeze),
         }
         train = _data.given(x, y, self.input_names)
         callbacks, seen = list(callbacks), []
@@ -469,7 +474,7 @@ class Model:
         return history
 
     def _judging(self, data: Any, y: Any) -> Any:
-        if isinstance(y, str):
+        if _data.is_column(y):
             return _data.given(data, y, self.input_names)
         if isinstance(data, tuple) and len(data) == 2:
             return _data.given(*data, self.input_names)
@@ -488,5 +493,5 @@ class Model:
         of :meth:`fit`."""
         import json
 
-        settings = {"loss": loss, "metrics": list(metrics), "batch_size": batch_size}
+        settings = {"loss": loss, "metrics": _names(metrics), "batch_size": batch_size}
         return self._core.evaluate(json.dumps(settings), _data.given(x, y, self.input_names))

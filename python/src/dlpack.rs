@@ -22,6 +22,8 @@ const VERSION: Version = Version { major: 1, minor: 1 };
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
 
+const CONVERTED: &str = "convert it to one of bool, uint8, int32, int64, float16, bfloat16, float32 and float64";
+
 /// The name of a capsule before and after a consumer takes its tensor.
 const VERSIONED: [&CStr; 2] = [c"dltensor_versioned", c"used_dltensor_versioned"];
 const LEGACY: [&CStr; 2] = [c"dltensor", c"used_dltensor"];
@@ -97,8 +99,7 @@ fn from_dl(dtype: DlType) -> Result<DType> {
             1 => String::new(),
             lanes => format!(" in vectors of {lanes}"),
         };
-        Error::dtype(format!("there are no tensors of {kind}{}{lanes}", dtype.bits))
-            .with_hint("convert it to one of bool, uint8, int32, int64, float16, bfloat16, float32 and float64")
+        Error::dtype(format!("there are no tensors of {kind}{}{lanes}", dtype.bits)).with_hint(CONVERTED)
     })
 }
 
@@ -167,6 +168,12 @@ pub(crate) struct View {
 /// Those of the exporter; if the object exports nothing, or not to the CPU, or has an unsupported dtype.
 pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<View> {
     let py = object.py();
+    if object.hasattr("mask")? {
+        let error = Error::dtype("the array has a mask, which would be lost");
+        return Err(crate::errors::raised(
+            error.with_hint("fill what is masked first, as by x.filled(0)"),
+        ));
+    }
     let device: (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
     if device.0 != CPU {
         return Err(PyBufferError::new_err(format!(
@@ -178,9 +185,24 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<View> {
     let capsule = match object.call_method("__dlpack__", (), Some(&versions)) {
         // Exporters from before DLPack 1.0.
         Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => object.call_method0("__dlpack__")?,
-        capsule => capsule?,
+        Err(error) => return Err(refused(object, error)),
+        Ok(capsule) => capsule,
     };
     take(&capsule)
+}
+
+/// NumPy says neither which dtype an array has nor what to do; other exporters' errors are passed on.
+fn refused(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let dtype = object
+        .getattr("dtype")
+        .ok()
+        .filter(|dtype| dtype.hasattr("kind").is_ok_and(|has| has));
+    let Some(dtype) = dtype.filter(|_| error.is_instance_of::<PyBufferError>(object.py())) else {
+        return error;
+    };
+    let why = error.value(object.py()).to_string();
+    let text = format!("an array of {dtype} cannot be read: {}", why.trim_end_matches('.'));
+    crate::errors::raised(Error::dtype(text).with_hint(CONVERTED))
 }
 
 /// Takes over the tensor in a capsule.

@@ -1,7 +1,24 @@
 //! Errors of Polygrad as exceptions.
 
-use polygrad::{Error, ErrorKind};
+use polygrad::{Error, ErrorKind, Result};
 use pyo3::prelude::*;
+use serde::de::DeserializeOwned;
+
+/// Settings from JSON; the error names the one that is wrong.
+pub(crate) fn settings<T: DeserializeOwned>(json: &str) -> Result<T> {
+    serde_json::from_str(json).map_err(|error| {
+        // Only the place of the fault is known; at the end it is that of a field that was read last.
+        let name = json
+            .get(..error.column())
+            .filter(|read| read.len() < json.len())
+            .and_then(|read| read.rsplit_once("\": ")?.0.rsplit_once('"'))
+            .map_or("a setting".to_owned(), |(_, name)| format!("the setting {name}"));
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let text = error.to_string();
+        let what = text.strip_suffix(&*place).unwrap_or(&text);
+        Error::invalid(format!("{name} is wrong: {what}"))
+    })
+}
 
 /// The exception for an error, with its whole text.
 pub(crate) fn raised(error: Error) -> PyErr {

@@ -56,7 +56,13 @@ impl State {
 impl Held {
     fn load(path: &Path, device: &Device) -> Result<Self> {
         if !path.is_dir() {
-            let graph = Graph::load(path)?;
+            let graph = Graph::load(path).map_err(|error| match path.extension() {
+                Some(end) if end == "safetensors" => error.with_hint(
+                    "such a file has weights alone: make the network that they are of, such as Model.mlp, and give \
+                     them to its load_state_dict, as by safetensors.numpy.load_file",
+                ),
+                _ => error,
+            })?;
             let loaded = State::new(Origin::Graph, graph, device);
             return loaded
                 .map(Self::of)
@@ -129,8 +135,7 @@ impl Model {
     fn build(py: Python<'_>, config: &str, seed: u64) -> PyResult<Self> {
         let device = cpu()?;
         let build = || {
-            let config: NetworkConfig = serde_json::from_str(config)
-                .map_err(|error| Error::invalid(format!("a size or an option of the network is wrong: {error}")))?;
+            let config: NetworkConfig = crate::errors::settings(config)?;
             manual_seed(seed);
             let (origin, graph) = Network::new(config, &device)?.finished(&Graph::default())?;
             State::new(origin, graph, &device).map(Held::of)

@@ -38,7 +38,7 @@ enum Method {
 
 impl Order {
     pub(crate) fn read(json: &str) -> Result<Self> {
-        serde_json::from_str(json).map_err(|error| Error::invalid(format!("a setting is wrong: {error}")))
+        crate::errors::settings(json)
     }
 
     /// Quantizes a graph with the rows of its inputs as calibration data.

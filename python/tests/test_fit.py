@@ -319,6 +319,18 @@ def test_columns_that_are_no_numbers_are_named():
         Model.mlp(2, 2).fit(frame, "c")
     with pytest.raises(ValueError, match="the column 'b' has missing"):
         Model.mlp(1, 2).fit(frame[["b", "c"]], "c")
+    with pytest.raises(ValueError, match="two columns are called 'c': rename one of them"):
+        Model.mlp(2, 2).fit(pandas.concat([frame[["b", "c"]], frame[["c"]]], axis=1), "b")
+
+
+def test_columns_without_names_are_numbers():
+    pandas = pytest.importorskip("pandas")
+    x, y = two_moons(30)
+    frame = pandas.DataFrame(np.column_stack([x, y]))
+    frame[2] = frame[2].astype(int)
+    settings = dict(epochs=2, shuffle=False, log_every=1, batch_size=10)
+    expected = losses(Model.mlp(2, 2).fit(x, y, **settings))
+    assert losses(Model.mlp(2, 2).fit(frame, 2, **settings)) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("cases, error, text", [
@@ -328,7 +340,17 @@ def test_columns_that_are_no_numbers_are_named():
     (dict(epochs=0), ValueError, "epochs is at least 1"),
     (dict(batch_size=0), ValueError, "batch_size = 0"),
     (dict(learning_rate=-1), ValueError, "lr"),
-    (dict(learning_rate="fast"), ValueError, "could not convert|a setting is wrong"),
+    (dict(learning_rate="fast"), ValueError, "could not convert|the setting learning_rate is wrong"),
+    (dict(epochs=-1), ValueError, "the setting epochs is wrong: invalid value: integer `-1`, expected u64$"),
+    (dict(seed=1.5), ValueError, "the setting seed is wrong"),
+    (dict(metrics="acuracy"), ValueError, "unknown variant `acuracy`"),
+    (dict(early_stopping=2), ValueError, "early_stopping compares evaluations, and there are no data"),
+    (dict(restore_best=True), ValueError, "restore_best compares evaluations"),
+    (dict(x=np.full((8, 2), "a")), ValueError, "an array of <U1 cannot be read: .*; convert it to one of bool"),
+    (dict(y=np.arange(8) % 2 * 1.0), ValueError, "class indices are integers: make the target i64"),
+    (dict(y=np.arange(8)[:, None] % 2), ValueError, "squeeze the last axis of the target"),
+    (dict(x=np.ma.masked_array(np.zeros((8, 2)), True)), ValueError, r"has a mask, which would be lost; fill"),
+    (dict(x=np.full((8, 2), np.nan)), ValueError, "look for NaN and infinity in the data"),
     (dict(momentum=0.9), ValueError, "momentum is an option of sgd"),
     (dict(freeze=["9.weight"]), ValueError, "9.weight"),
     (dict(resume=True), ValueError, "give the folder"),
@@ -351,12 +373,15 @@ def test_what_cannot_be_trained_is_told(cases, error, text):
 
 
 def test_what_cannot_be_built_or_loaded_is_told(tmp_path):
+    weights = tmp_path / "weights.safetensors"
+    Model.mlp(2, 2).export(weights)
     for build, text in [
         (lambda: Model.mlp(2, 2, activation="step"), "unknown variant `step`"),
         (lambda: Model.mlp(2, -2), "invalid value"),
         (lambda: Model.lenet(2, image_size=[4, 4]), "leaves nothing"),
         (lambda: Model.mlp(2, 2).load_state_dict({"0.weight": np.zeros(2)}), "0.bias"),
         (lambda: Model.load(tmp_path), "run"),
+        (lambda: Model.load(weights), "weights alone: make the network"),
     ]:
         with pytest.raises(polygrad.Error, match=text):
             build()

@@ -104,14 +104,20 @@ impl Order {
     }
 
     fn described(&self, envs: &Gymnasium) -> Result<Described> {
-        let mut settings: Value = read("the settings", &self.settings)?;
+        let mut settings: Value = crate::errors::settings(&self.settings)?;
         settings["seed"] = self.seed.into();
         if let Some(steps) = self.total_steps {
             settings["total_steps"] = steps.into();
         }
-        if !Algorithm::NAMES.contains(&self.algorithm.as_str()) {
+        // Imitation needs demonstrations or a teacher, which are not given here.
+        let alone = || {
+            Algorithm::NAMES
+                .into_iter()
+                .filter(|name| !["bc", "distill"].contains(name))
+        };
+        if !alone().any(|name| name == self.algorithm) {
             return Err(Error::invalid(format!("there is no algorithm {:?}", self.algorithm))
-                .with_hint(format!("there are {}", Algorithm::NAMES.join(", "))));
+                .with_hint(format!("there are {}", alone().collect::<Vec<_>>().join(", "))));
         }
         let algorithm = json!({ self.algorithm.as_str(): settings });
         let algorithm = Algorithm::deserialize(algorithm).map_err(|error| {
@@ -119,7 +125,7 @@ impl Order {
             Error::invalid(message).with_hint("settings have the names and forms of `polygrad train --set`")
         })?;
         let (observation, action) = envs.spaces();
-        let network = read("the network", &self.network)?;
+        let network = crate::errors::settings(&self.network)?;
         let policy = policy_config(&algorithm, observation, action, network)?;
         algorithm.check(&policy, envs.rows())?;
         Ok(Described {
@@ -129,10 +135,6 @@ impl Order {
             action: action.clone(),
         })
     }
-}
-
-fn read<T: for<'de> Deserialize<'de>>(what: &str, json: &str) -> Result<T> {
-    serde_json::from_str(json).map_err(|error| Error::invalid(format!("{what}: {error}")))
 }
 
 /// An algorithm's network for these spaces: CleanRL's sizes, unless others are requested.

@@ -80,10 +80,6 @@ pub(crate) struct Fitted {
 
 type Fit = Trainer<Network, Batch>;
 
-fn read<T: for<'de> Deserialize<'de>>(json: &str) -> Result<T> {
-    serde_json::from_str(json).map_err(|error| Error::invalid(format!("a setting is wrong: {error}")))
-}
-
 /// The dtypes of inputs and targets.
 fn form(model: &OnnxModel, loss: Loss) -> Result<Form> {
     Ok(Form {
@@ -119,7 +115,7 @@ pub(crate) fn fit(
 ) -> PyResult<Fitted> {
     use crate::errors::raised;
     let failure = Failure::default();
-    let settings: Settings = read(&order.settings).map_err(raised)?;
+    let settings: Settings = crate::errors::settings(&order.settings).map_err(raised)?;
     let form = form(model, settings.judged.loss).map_err(raised)?;
     let batches = |shuffle| Batches {
         size: settings.judged.batch_size,
@@ -356,7 +352,7 @@ pub(crate) fn evaluate<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     use crate::errors::raised;
     let failure = Failure::default();
-    let judged: Judged = read(settings).map_err(raised)?;
+    let judged: Judged = crate::errors::settings(settings).map_err(raised)?;
     let form = form(model, judged.loss).map_err(raised)?;
     let batches = Batches {
         size: judged.batch_size,
