@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use polygrad::formats::{GgufType, rewrite_gguf};
 use polygrad::nn::models::llama_to_gguf;
-use polygrad::nn::{Module, Trained as OnlyTrained, lora, replace_file};
+use polygrad::nn::{Module, StateDict, Trained as OnlyTrained, lora, replace_file};
 use serde_json::{Map, Value, json};
 
 use super::Settings;
@@ -207,9 +207,16 @@ fn must_be_free(out: &Path) -> Result<()> {
     }
 }
 
+/// Writes each weight once, as transformers does: a head that is tied to the embedding has no entry of its own.
 fn save(model: &Tuned, path: &Path) -> Result<()> {
     let format = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    Ok(model.state_dict()?.save_with_metadata(path, &format)?)
+    let parameters = model.named_parameters().into_iter().map(|(name, _)| name);
+    let buffers = model.named_buffers().into_iter().map(|(name, _)| name);
+    let once: BTreeSet<String> = parameters.chain(buffers).collect();
+    let state = model.state_dict()?;
+    let state = state.iter().filter(|(name, _)| once.contains(*name));
+    let state: StateDict = state.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    Ok(state.save_with_metadata(path, &format)?)
 }
 
 /// Writes all files of a model; the config comes last, since it makes the folder a model.

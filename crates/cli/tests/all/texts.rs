@@ -191,6 +191,19 @@ fn losses_in_parts_train_a_llama_as_transformers_and_peft_do() {
             must_be_close(&[squares.sqrt()], &numbers(wanted), 1e-4, name);
         }
     }
+    // A merged model has each weight once, under the base's name, and is a base again.
+    let base = StateDict::load(scene.path("writer/model.safetensors")).unwrap();
+    for run in ["full", "lora"] {
+        scene.ok(&format!("merge {run} --out {run}-merged"));
+        let merged = StateDict::load(scene.path(&format!("{run}-merged/model.safetensors"))).unwrap();
+        assert!(
+            merged.len() == base.len() && base.keys().all(|name| merged.contains(name)),
+            "{run}"
+        );
+        scene.ok(&format!(
+            "finetune {run}-merged --data completions.jsonl --epochs 1 --out {run}-again"
+        ));
+    }
 }
 
 #[test]
