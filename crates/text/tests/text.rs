@@ -2,9 +2,9 @@
 
 use polygrad_cpu::Cpu;
 use polygrad_nn::Module;
-use polygrad_nn::models::{CausalLm, GenerateConfig, Gpt2, Gpt2Config};
+use polygrad_nn::models::{CausalLm, GenerateConfig, Gpt2, Gpt2Config, LlamaConfig};
 use polygrad_tensor::{Device, Tensor, manual_seed};
-use polygrad_text::{BatchConfig, Padding, Pooling, Side, TextInput, Tokenizer, Truncation, Writer};
+use polygrad_text::{BatchConfig, LanguageModel, Padding, Pooling, Side, TextInput, Tokenizer, Truncation, Writer};
 use serde_json::Value;
 
 const TEXTS: [&str; 3] = [
@@ -450,4 +450,39 @@ fn poolings_of_old_and_new_folders_are_read() {
     write("sentence_bert_config.json", r#"{"max_seq_length": 5}"#);
     write("1_Pooling/config.json", r#"{"pooling_mode": "mean"}"#);
     assert_eq!(Pooling::from_folder(path).unwrap().unwrap().max_length(), Some(5));
+}
+
+#[test]
+fn sequences_of_a_model_of_run_time_are_computed_at_once() {
+    let device = Device::<Cpu>::default().into_any();
+    let (vocab_size, n_layer, n_head) = (11, 1, 2);
+    let gpt2 = Gpt2Config {
+        vocab_size,
+        n_positions: 8,
+        n_embd: 8,
+        n_layer,
+        n_head,
+        ..Gpt2Config::default()
+    };
+    let llama = LlamaConfig {
+        vocab_size,
+        hidden_size: 8,
+        intermediate_size: 8,
+        num_hidden_layers: n_layer,
+        num_attention_heads: n_head,
+        ..LlamaConfig::default()
+    };
+    let ids = Tensor::new([[1i64, 2, 3]], &device).unwrap();
+    for lm in [
+        LanguageModel::gpt2(&gpt2, &device).unwrap(),
+        LanguageModel::llama(&llama, &device).unwrap(),
+    ] {
+        let padded = || lm.new_cache().with_left_padding(&[1], &device).unwrap();
+        // Padding is rejected if sequences share products, and works if they are computed in turn.
+        let at_once = lm.next_logits_each(&ids, &[1, 2], &mut [&mut padded(), &mut padded()]);
+        let error = at_once.unwrap_err().to_string();
+        assert!(error.contains("a cache with padding"), "{error}");
+        lm.next_logits_in_turn(&ids, &[1, 2], &mut [&mut padded(), &mut padded()])
+            .unwrap();
+    }
 }

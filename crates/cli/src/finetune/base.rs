@@ -8,14 +8,14 @@ use std::time::SystemTime;
 use hmac_sha256::Hash;
 use polygrad::Device;
 use polygrad::formats::TensorFile;
-use polygrad::nn::models::{Bert, BertClassifier, BertConfig, Gpt2, Gpt2Config, Llama, LlamaConfig, ModelConfig};
+use polygrad::nn::models::{Bert, BertClassifier, BertConfig, Gpt2Config, LlamaConfig, ModelConfig};
 use polygrad::nn::{Init, LinearConfig, Module, StateDict, open_file, skip_init};
-use polygrad::text::{Pooling, TextFormat};
+use polygrad::text::{LanguageModel, Pooling, TextFormat};
 use serde_json::Value;
 
 use super::gguf::Gguf;
 use super::goal::Goal;
-use super::model::{Encoder, Lm, Tuned};
+use super::model::{Encoder, Tuned};
 use crate::failure::{Failure, Result, Shown};
 
 /// Longer configs are rejected.
@@ -197,11 +197,9 @@ impl Base {
     /// If the config contradicts itself; those of the device.
     pub(super) fn shell(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
         let model = skip_init(|| match (&self.kind, goal) {
-            (Kind::Llama(config), _) => Llama::new(config, device).map(|model| Tuned::Lm(Lm::Llama(Box::new(model)))),
-            (Kind::Gguf(file), _) => {
-                Llama::new(&file.config, device).map(|model| Tuned::Lm(Lm::Llama(Box::new(model))))
-            }
-            (Kind::Gpt2(config), _) => Gpt2::new(config, device).map(|model| Tuned::Lm(Lm::Gpt2(Box::new(model)))),
+            (Kind::Llama(config), _) => LanguageModel::llama(config, device).map(Tuned::Lm),
+            (Kind::Gguf(file), _) => LanguageModel::llama(&file.config, device).map(Tuned::Lm),
+            (Kind::Gpt2(config), _) => LanguageModel::gpt2(config, device).map(Tuned::Lm),
             (Kind::Bert(config, Some(pooling)), _) => Bert::new(config, device).map(|bert| {
                 let pooling = pooling.clone();
                 Tuned::Encoder(Box::new(Encoder { bert, pooling }))
@@ -228,7 +226,7 @@ impl Base {
     /// If files cannot be read or do not fit; those of the device.
     pub(super) fn model(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
         if let Kind::Gguf(file) = &self.kind {
-            return Ok(Tuned::Lm(Lm::Llama(Box::new(file.model(device, true)?))));
+            return Ok(Tuned::Lm(file.model(device, true)?));
         }
         let path = self.weights()?;
         let state = TensorFile::open(&path)?.state_dict()?;

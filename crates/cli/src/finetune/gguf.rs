@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use polygrad::formats::{Format, Metadata, TensorFile, Value};
-use polygrad::nn::models::{GgufTensor, GgufValue, Llama, LlamaConfig, llama_config_from_gguf, llama_from_gguf_packed};
-use polygrad::nn::{Module, skip_init};
-use polygrad::text::{ChatTemplate, TextFormat, Tokenizer};
+use polygrad::nn::models::{GgufTensor, GgufValue, LlamaConfig, llama_config_from_gguf, llama_from_gguf_packed};
+use polygrad::text::{ChatTemplate, LanguageModel, TextFormat, Tokenizer};
 use polygrad::{Device, Error};
 
 use crate::failure::{Failure, Result, Shown};
@@ -97,7 +96,7 @@ impl Gguf {
     ///
     /// # Errors
     /// Tensors that cannot be read or do not fit together; those of the device.
-    pub(super) fn model(&self, device: &Device, packed: bool) -> Result<Llama> {
+    pub(super) fn model(&self, device: &Device, packed: bool) -> Result<LanguageModel> {
         let wrong = |error: Error| wrong(&self.path, &error);
         let tensor = |name: &str| match self.file.read_packed(name)?.filter(|_| packed) {
             Some(blocks) => Ok((name.to_owned(), GgufTensor::Packed(blocks))),
@@ -106,10 +105,7 @@ impl Gguf {
         let tensors = self.file.keys().map(tensor).collect::<polygrad::Result<Vec<_>>>()?;
         let read = llama_from_gguf_packed(tensors, |name| value(self.file.metadata(), name));
         let (config, state, schemes) = read.map_err(wrong)?;
-        let mut model = skip_init(|| Llama::new(&config, device))?;
-        model.pack(&state, &schemes).map_err(wrong)?;
-        model.load_state_dict(&state, true).map_err(wrong)?;
-        Ok(model)
+        LanguageModel::packed(&config, &state, &schemes, device).map_err(wrong)
     }
 
     /// The token that is learnt behind the end of a text.

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use polygrad::nn::{Module, lora};
-use polygrad::text::TextFormat;
+use polygrad::text::{LanguageModel, TextFormat};
 
 use super::Settings;
 use super::base::Base;
 use super::goal::Goal;
-use super::model::{Lm, Tuned};
+use super::model::Tuned;
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
 use crate::run;
@@ -16,7 +16,7 @@ use crate::trained::{self, Trained};
 
 /// A language model in evaluation mode, with its text format.
 pub(crate) struct Language {
-    pub(crate) model: Lm,
+    pub(crate) model: LanguageModel,
     pub(crate) format: TextFormat,
 }
 
@@ -57,7 +57,7 @@ fn of_run(path: &Path, backend: Option<&str>, threads: Option<usize>) -> Result<
 }
 
 /// The language model.
-fn writer(model: Tuned, path: &Path, goal: &Goal) -> Result<Lm> {
+fn writer(model: Tuned, path: &Path, goal: &Goal) -> Result<LanguageModel> {
     match model {
         Tuned::Lm(model) => Ok(model),
         Tuned::Classifier(_) | Tuned::Encoder(_) => Err(Failure::new(format!(

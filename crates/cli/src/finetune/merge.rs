@@ -14,7 +14,7 @@ use super::Settings;
 use super::base::{Base, is_in};
 use super::gguf::Gguf;
 use super::goal::Goal;
-use super::model::{Lm, Tuned};
+use super::model::Tuned;
 use crate::failure::{Failure, Result, Shown};
 use crate::outcome::Outcome;
 use crate::progress::say;
@@ -152,7 +152,7 @@ fn changed(model: &OnlyTrained<Tuned>) -> Result<BTreeSet<String>> {
 fn whole(Trained { config, model, device }: Trained<Settings>, base: &Base) -> Result<Tuned> {
     let model = match (base.gguf(), &config.lora) {
         (Some(file), Some(lora)) if file.is_quantized()? => {
-            let unpacked = Tuned::Lm(Lm::Llama(Box::new(file.model(&device, false)?)));
+            let unpacked = Tuned::Lm(file.model(&device, false)?);
             config.attach(&unpacked, &config.adapter(lora, base))?;
             let whole = OnlyTrained::new(unpacked);
             whole.load_state_dict(&model.state_dict()?, true)?;

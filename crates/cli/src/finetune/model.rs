@@ -1,9 +1,9 @@
 //! The trained models: a language model, a text classifier, or a text encoder.
 
 use polygrad::nn::loss::{CrossEntropyLoss, Reduction, cross_entropy};
-use polygrad::nn::models::{Bert, BertClassifier, BertInput, CausalLm, CausalLmCache, Gpt2, Llama};
+use polygrad::nn::models::{Bert, BertClassifier, BertInput, CausalLm};
 use polygrad::nn::{Module, Visit, Visitor};
-use polygrad::text::Pooling;
+use polygrad::text::{LanguageModel, Pooling};
 use polygrad::train::Step;
 use polygrad::{AnyBackend, Error, Tensor};
 
@@ -19,7 +19,7 @@ const MOST_LOGITS: usize = 1 << 22;
 /// A pretrained model of a kind that can be finetuned.
 #[derive(Debug, Module)]
 pub(crate) enum Tuned {
-    Lm(Lm),
+    Lm(LanguageModel),
     Classifier(Box<BertClassifier>),
     Encoder(Box<Encoder>),
 }
@@ -41,7 +41,7 @@ impl Tuned {
     pub(super) fn judged(&self, (x, y): &Batch, rows: usize) -> polygrad::Result<(Tensor, Tensor, Tensor)> {
         let (predictions, targets) = match self {
             Self::Lm(model) => {
-                let losses = model.losses(x, y)?;
+                let losses = losses(model, x, y)?;
                 let count = y.ne(MASKED)?.to_dtype(losses.dtype())?.sum_all()?;
                 return Ok((losses.sum_all()?.div(&count)?, losses, y.clone()));
             }
@@ -129,118 +129,16 @@ fn input<'a>([ids, mask, types]: &[&'a Tensor; 3], kinds: usize) -> BertInput<'a
     }
 }
 
-/// A language model of a kind that can be finetuned.
-#[derive(Debug, Module)]
-pub(crate) enum Lm {
-    Llama(Box<Llama>),
-    Gpt2(Box<Gpt2>),
-}
-
-impl Lm {
-    /// The cross entropy of each of the tokens `targets [N, S]` that follow `x [N, S]`. For packed examples,
-    /// `x [N, 2, S]` also has the position at which each token's example begins.
-    fn losses(&self, x: &Tensor, targets: &Tensor) -> polygrad::Result<Tensor> {
-        let (ids, starts) = match x.rank() {
-            3 => (x.select(1, 0)?, Some(x.select(1, 1)?)),
-            _ => (x.clone(), None),
-        };
-        let (x, head) = match (self, &starts) {
-            (Self::Llama(own), None) => (own.model.forward(&ids)?, &own.lm_head),
-            (Self::Llama(own), Some(starts)) => (own.model.forward_packed(&ids, starts)?, &own.lm_head),
-            (Self::Gpt2(own), None) => (own.transformer.forward(&ids)?, &own.lm_head),
-            (Self::Gpt2(own), Some(starts)) => (own.transformer.forward_packed(&ids, starts)?, &own.lm_head),
-        };
-        let head = head.clone();
-        let rows = MOST_LOGITS / self.vocab_size().max(1);
-        let loss = CrossEntropyLoss::new().reduction(Reduction::None);
-        loss.forward_chunked(&x, targets, rows, move |x| head.forward(x))
-    }
-}
-
-/// Calls a method of either kind of model.
-macro_rules! either {
-    ($lm:expr, $method:ident($($argument:expr),*)) => {
-        match $lm {
-            Self::Llama(model) => CausalLm::$method(&**model $(, $argument)*),
-            Self::Gpt2(model) => CausalLm::$method(&**model $(, $argument)*),
-        }
+/// The cross entropy of each of the tokens `targets [N, S]` that follow `x [N, S]`. For packed examples, `x [N, 2, S]`
+/// also has the position at which each token's example begins.
+fn losses(model: &LanguageModel, x: &Tensor, targets: &Tensor) -> polygrad::Result<Tensor> {
+    let (ids, starts) = match x.rank() {
+        3 => (x.select(1, 0)?, Some(x.select(1, 1)?)),
+        _ => (x.clone(), None),
     };
-}
-
-impl CausalLm<AnyBackend> for Lm {
-    fn name(&self) -> &'static str {
-        either!(self, name())
-    }
-
-    fn vocab_size(&self) -> usize {
-        either!(self, vocab_size())
-    }
-
-    fn num_positions(&self) -> usize {
-        either!(self, num_positions())
-    }
-
-    fn new_cache(&self) -> CausalLmCache<AnyBackend> {
-        either!(self, new_cache())
-    }
-
-    fn forward_cached(&self, ids: &Tensor, cache: &mut CausalLmCache<AnyBackend>) -> polygrad::Result<Tensor> {
-        either!(self, forward_cached(ids, cache))
-    }
-
-    fn next_logits(&self, ids: &Tensor, cache: &mut CausalLmCache<AnyBackend>) -> polygrad::Result<Tensor> {
-        either!(self, next_logits(ids, cache))
-    }
-
-    fn next_logits_each(
-        &self,
-        ids: &Tensor,
-        lengths: &[usize],
-        caches: &mut [&mut CausalLmCache<AnyBackend>],
-    ) -> polygrad::Result<Tensor> {
-        either!(self, next_logits_each(ids, lengths, caches))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use polygrad::nn::models::{CausalLm, Gpt2, Gpt2Config, Llama, LlamaConfig};
-    use polygrad::{Device, Tensor};
-
-    use super::Lm;
-
-    #[test]
-    fn sequences_of_a_batch_are_computed_at_once() {
-        let device = Device::new("cpu").unwrap();
-        let (vocab_size, n_layer, n_head) = (11, 1, 2);
-        let gpt2 = Gpt2Config {
-            vocab_size,
-            n_positions: 8,
-            n_embd: 8,
-            n_layer,
-            n_head,
-            ..Gpt2Config::default()
-        };
-        let llama = LlamaConfig {
-            vocab_size,
-            hidden_size: 8,
-            intermediate_size: 8,
-            num_hidden_layers: n_layer,
-            num_attention_heads: n_head,
-            ..LlamaConfig::default()
-        };
-        let ids = Tensor::new([[1i64, 2, 3]], &device).unwrap();
-        for lm in [
-            Lm::Gpt2(Box::new(Gpt2::new(&gpt2, &device).unwrap())),
-            Lm::Llama(Box::new(Llama::new(&llama, &device).unwrap())),
-        ] {
-            let padded = || lm.new_cache().with_left_padding(&[1], &device).unwrap();
-            // Padding is rejected if sequences share products, and works if they are computed in turn.
-            let at_once = lm.next_logits_each(&ids, &[1, 2], &mut [&mut padded(), &mut padded()]);
-            let error = at_once.unwrap_err().to_string();
-            assert!(error.contains("a cache with padding"), "{error}");
-            lm.next_logits_in_turn(&ids, &[1, 2], &mut [&mut padded(), &mut padded()])
-                .unwrap();
-        }
-    }
+    let x = model.hidden(&ids, starts.as_ref())?;
+    let head = model.head().clone();
+    let rows = MOST_LOGITS / model.vocab_size().max(1);
+    let loss = CrossEntropyLoss::new().reduction(Reduction::None);
+    loss.forward_chunked(&x, targets, rows, move |x| head.forward(x))
 }
