@@ -325,7 +325,6 @@ pub(super) fn mountain_car_continuous() -> Vec<Preset> {
         ..Td3Config::default()
     };
     let td3 = Td3Config {
-        total_steps: 50_000,
         buffer_size: 50_000,
         train_frequency: 32,
         gradient_steps: 32,
