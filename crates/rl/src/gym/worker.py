@@ -364,8 +364,10 @@ def told(error, missing):
 
 
 def main():
-    # Whoever started this process ends it; what environments print must not be taken for an answer.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The program that started this process ends it, also if a signal to all of them asks it to stop. What environments
+    # print must not be taken for an answer.
+    for asked in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(asked, signal.SIG_IGN)
     requests, answers = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)

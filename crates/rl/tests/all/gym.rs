@@ -218,6 +218,26 @@ fn episodes_are_those_of_their_seeds_however_they_step() -> Result<()> {
     Ok(())
 }
 
+/// Launchers of jobs send them to all processes.
+#[test]
+fn signals_that_ask_to_stop_end_no_environments() -> Result<()> {
+    if !is_set_up() {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let marker = folder.path().join("sent");
+    let config = made(json!({ "length": 6, "how": "signals", "marker": marker }));
+    let mut envs = gym::find(&case("Counter"), &config)?.make(4, Stepping::Threaded(2))?;
+    let mut buffers = StepBuffers::new(&envs);
+    envs.reset(0, &mut buffers.observations)?;
+    for _ in 0..3 {
+        envs.step(&[1.0; 4], &mut buffers.as_mut())?;
+    }
+    assert!(marker.exists());
+    assert_eq!(envs.take_notices(), Vec::<String>::new());
+    Ok(())
+}
+
 #[test]
 fn a_process_that_fails_is_started_anew() -> Result<()> {
     if !is_set_up() {

@@ -61,6 +61,9 @@ class Counter(gymnasium.Env):
             raise RuntimeError("the tower fell")
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "signals":
+            for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(os.getpid(), each)
         if self.how == "hang":
             time.sleep(1000)
 
