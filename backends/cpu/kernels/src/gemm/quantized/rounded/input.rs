@@ -138,8 +138,8 @@ impl Kernel for Round {
                     nothing[i] += part[i] * 0.0;
                 }
             }
-            let most = most.iter().fold(0f32, |a, &b| if b > a { b } else { a });
-            let finite = nothing.iter().sum::<f32>() == 0.0;
+            let most = halved(most, |a, b| if b > a { b } else { a });
+            let finite = halved(nothing, |a, b| a + b) == 0.0;
             let (scale, inverse) = match (finite, most >= LEAST) {
                 (false, _) => (f32::NAN, 0.0),
                 (_, false) => (0.0, 0.0),
@@ -156,7 +156,7 @@ impl Kernel for Round {
                 // SAFETY: there is room for all numbers of the row.
                 unsafe { self.write(start + at * STEP, bytes) };
             }
-            let sum: i32 = sums.iter().sum();
+            let sum = halved(sums, |a, b| a + b);
             // SAFETY: there is room for each block.
             unsafe {
                 self.scales.add(block).write(scale);
@@ -199,6 +199,20 @@ impl Round {
             }
         }
     }
+}
+
+/// Combines all numbers: each of the first half with one of the second, until one is left. In order, each step would
+/// wait for the one before.
+#[inline(always)]
+fn halved<T: Copy>(mut numbers: [T; STEP], combine: impl Fn(T, T) -> T) -> T {
+    let mut half = STEP / 2;
+    while half > 0 {
+        for i in 0..half {
+            numbers[i] = combine(numbers[i], numbers[i + half]);
+        }
+        half /= 2;
+    }
+    numbers[0]
 }
 
 /// Every second byte, the lowest first.
