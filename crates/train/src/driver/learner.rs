@@ -55,8 +55,8 @@ pub trait Learner {
     /// When it does not fit.
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Vec<String>>;
 
-    /// Passes the flag that asks training to stop to the next [`Learner::advance`], which may then return early: without
-    /// a step, and with NaN as figures. Its state is not used any more, since the run continues from its last
+    /// Passes the flag that asks training to stop to the next [`Learner::advance`], which may then return early:
+    /// without a step, and with NaN as figures. Its state is not used any more, since the run continues from its last
     /// checkpoint, which is of before that step. `None`: the next step has to be taken whole. Returns whether it ever
     /// returns early. Default: it does not.
     fn watch(&mut self, stop: Option<&Arc<AtomicBool>>) -> bool {

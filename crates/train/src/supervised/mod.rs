@@ -88,8 +88,8 @@ impl<M: Module + 'static, T: Send + 'static> Trainer<M, T> {
     ///
     /// # Errors
     /// Early stopping or `restore_best` without validation data; a loss that is not finite (in f16: too many of them in
-    /// a row), naming the step; those of data, model, optimizer, callbacks, device and disk. The last checkpoint is then
-    /// still there.
+    /// a row), naming the step; those of data, model, optimizer, callbacks, device and disk. The last checkpoint is
+    /// then still there.
     pub fn fit(&mut self, train: &DataLoader<T>, validation: Option<&DataLoader<T>>) -> Result<Summary> {
         let options = &self.learning.options;
         let needs = [

@@ -59,7 +59,8 @@ impl GenerateConfig {
         self
     }
 
-    /// Never chooses these tokens, such as those that a model has and its tokenizer has not. May be called several times.
+    /// Never chooses these tokens, such as those that a model has and its tokenizer has not. May be called several
+    /// times.
     #[must_use]
     pub fn suppress_tokens(mut self, tokens: &[i64]) -> Self {
         self.suppressed.extend_from_slice(tokens);
