@@ -161,8 +161,8 @@ impl Layout {
     }
 }
 
-/// The axes of the planes. If lines have a plane for each tap, outputs of neighbouring lines are neighbours there, which
-/// fills the registers of narrow images, and takes more words.
+/// The axes of the planes. If lines have a plane for each tap, outputs of neighbouring lines are neighbours there,
+/// which fills the registers of narrow images, and takes more words.
 fn axes(g: &Geometry, numbers: Grouping, way: Way, extents: Extents) -> [Axis; 3] {
     let taps = numbers.taps(g.kernel);
     let [shared, apart] = [false, true].map(|apart| -> [Axis; 3] {
