@@ -1,5 +1,6 @@
 //! How the next token is chosen.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use crate::options::options;
@@ -128,8 +129,7 @@ impl GenerateConfig {
     pub fn probabilities(&self, logits: &[f64], seen: &[i64]) -> Result<Vec<f64>> {
         self.check()?;
         let (mut logits, mut chances) = (logits.to_vec(), vec![0.0; logits.len()]);
-        let (tokens, weights) = self.candidates(&mut logits, seen)?;
-        let total: f64 = weights.iter().sum();
+        let (tokens, weights, total) = self.candidates(&mut logits, seen, None)?;
         for (token, weight) in tokens.into_iter().zip(weights) {
             chances[token] = weight / total;
         }
@@ -138,8 +138,8 @@ impl GenerateConfig {
 
     /// Chooses a token from a row of logits, after the tokens `seen`; `draw` is uniform on `[0, 1)`.
     pub(super) fn choose(&self, logits: &mut [f64], seen: &[i64], draw: f64) -> Result<usize> {
-        let (tokens, weights) = self.candidates(logits, seen)?;
-        let mut left = draw * weights.iter().sum::<f64>();
+        let (tokens, weights, total) = self.candidates(logits, seen, Some(draw))?;
+        let mut left = draw * total;
         for (&token, weight) in tokens.iter().zip(&weights) {
             left -= weight;
             if left < 0.0 {
@@ -150,9 +150,9 @@ impl GenerateConfig {
         Ok(tokens[tokens.len() - 1])
     }
 
-    /// The candidate tokens, at least one, in descending order of probability, and their probabilities relative to the
-    /// first.
-    fn candidates(&self, logits: &mut [f64], seen: &[i64]) -> Result<(Vec<usize>, Vec<f64>)> {
+    /// The candidate tokens, at least one, their probabilities relative to the likeliest, and the sum of these. For a
+    /// draw, tokens are in descending order, and those that it cannot reach are left out.
+    fn candidates(&self, logits: &mut [f64], seen: &[i64], draw: Option<f64>) -> Result<(Vec<usize>, Vec<f64>, f64)> {
         if let Some(place) = logits.iter().position(|x| x.is_nan()) {
             return Err(Error::invalid(format!("the logit of token {place} is NaN")).with_op("generate"));
         }
@@ -166,33 +166,34 @@ impl GenerateConfig {
         let best = (0..logits.len())
             .min_by(likelier)
             .ok_or_else(|| Error::shape("there are no tokens").with_op("generate"))?;
-        if !self.is_random() {
-            return Ok((vec![best], vec![1.0]));
+        // Beside an infinite logit all others have no probability.
+        if !self.is_random() || logits[best].is_infinite() {
+            return Ok((vec![best], vec![1.0], 1.0));
         }
         let mut order: Vec<usize> = (0..logits.len()).collect();
         if let Some(k) = self.top_k.filter(|&k| k < order.len()) {
             order.select_nth_unstable_by(k, likelier);
             order.truncate(k);
         }
-        order.sort_unstable_by(likelier);
-        let mut weights: Vec<f64> = order
-            .iter()
-            .map(|&i| ((logits[i] - logits[best]) / self.temperature).exp())
-            .collect();
-        let most = self.top_p * weights.iter().sum::<f64>();
-        let mut sum = 0.0;
-        let reaches = |weight: &f64| {
-            sum += weight;
-            sum >= most
-        };
-        let likely = weights.iter().position(reaches).map_or(weights.len(), |last| last + 1);
-        let kept = weights
-            .partition_point(|&weight| weight >= self.min_p)
-            .min(likely)
-            .max(1);
-        order.truncate(kept);
-        weights.truncate(kept);
-        Ok((order, weights))
+        let weight = |token: usize| ((logits[token] - logits[best]) / self.temperature).exp();
+        if self.top_p < 1.0 {
+            let most = self.top_p * order.iter().map(|&token| weight(token)).sum::<f64>();
+            let mut weights = ranked(&mut order, likelier, weight, |sum| sum >= most);
+            weights.truncate(weights.partition_point(|&weight| weight >= self.min_p).max(1));
+            order.truncate(weights.len());
+            let total = weights.iter().sum();
+            return Ok((order, weights, total));
+        }
+        if self.min_p > 0.0 {
+            order.retain(|&token| token == best || weight(token) >= self.min_p);
+        }
+        let mut weights: Vec<f64> = order.iter().map(|&token| weight(token)).collect();
+        let total: f64 = weights.iter().sum();
+        if let Some(draw) = draw {
+            weights = ranked(&mut order, likelier, weight, |sum| sum > draw * total);
+            order.truncate(weights.len());
+        }
+        Ok((order, weights, total))
     }
 
     fn penalize(&self, logits: &mut [f64], seen: &[i64]) {
@@ -209,5 +210,79 @@ impl GenerateConfig {
                 }
             }
         }
+    }
+}
+
+/// Sorts tokens as far as needed until the sum of their weights is enough, and returns these weights. A vocabulary of
+/// 49,152 tokens takes milliseconds to sort, and a few hundred are nearly always enough.
+fn ranked(
+    order: &mut [usize],
+    likelier: impl Fn(&usize, &usize) -> Ordering + Copy,
+    weight: impl Fn(usize) -> f64,
+    is_enough: impl Fn(f64) -> bool,
+) -> Vec<f64> {
+    let (mut weights, mut sum) = (Vec::new(), 0.0);
+    while weights.len() < order.len() {
+        let rest = &mut order[weights.len()..];
+        let count = (256 + 3 * weights.len()).min(rest.len());
+        if count < rest.len() {
+            rest.select_nth_unstable_by(count, likelier);
+        }
+        rest[..count].sort_unstable_by(likelier);
+        for &token in &rest[..count] {
+            weights.push(weight(token));
+            sum += weight(token);
+            if is_enough(sum) {
+                return weights;
+            }
+        }
+    }
+    weights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draw_is_looked_up_among_all_candidates_in_descending_order() {
+        let logits: Vec<f64> = (0..5000).map(|i| f64::from(i * 7919 % 5000) / 600.0).collect();
+        for config in [
+            GenerateConfig::sample(),
+            GenerateConfig::sample().temperature(0.5).top_k(700),
+            GenerateConfig::sample().top_p(0.9),
+            GenerateConfig::sample().top_p(0.9).min_p(0.3),
+            GenerateConfig::sample().min_p(0.1),
+        ] {
+            let chances = config.probabilities(&logits, &[]).unwrap();
+            assert!((chances.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+            let mut order: Vec<usize> = (0..logits.len()).collect();
+            order.sort_by(|&a, &b| chances[b].total_cmp(&chances[a]).then(a.cmp(&b)));
+            let (mut passed, mut places) = (0.0, order.iter());
+            for step in 0..999 {
+                let draw = (f64::from(step) + 0.5) / 999.0;
+                let mut found = usize::MAX;
+                while passed <= draw {
+                    found = *places.next().unwrap();
+                    passed += chances[found];
+                }
+                let chosen = config.choose(&mut logits.clone(), &[], draw).unwrap();
+                if found != usize::MAX {
+                    assert_eq!(chosen, found, "{draw} {config:?}");
+                }
+                assert!(chances[chosen] > 0.0);
+            }
+        }
+        let infinite = [0.0, f64::INFINITY, 1.0];
+        assert_eq!(
+            GenerateConfig::sample()
+                .choose(&mut infinite.to_vec(), &[], 0.9)
+                .unwrap(),
+            1
+        );
+        assert_eq!(
+            GenerateConfig::sample().probabilities(&infinite, &[]).unwrap(),
+            [0.0, 1.0, 0.0]
+        );
     }
 }
