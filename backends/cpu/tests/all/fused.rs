@@ -2,8 +2,10 @@
 
 use crate::common::{self, View, check, floats, integers, tensor, viewed};
 use polygrad_core::{
-    AdamParams, AnyBackend, AnyDevice, AnyTensor, Backend, CrossEntropyParams, DType, Result, SgdParams, Shape,
+    AdamParams, AnyBackend, AnyDevice, AnyTensor, Axes, Backend, CrossEntropyParams, DType, Distribution, Prepack,
+    RandomKey, Result, SgdParams, Shape,
 };
+use polygrad_cpu::{Cpu, CpuDevice, Kernels};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 const FEW_VIEWS: [View; 3] = [View::Contiguous, View::Permuted, View::Stepped];
@@ -272,7 +274,7 @@ fn the_number_of_threads_changes_no_bit_of_an_lstm() {
     let results: Vec<Vec<Vec<f32>>> = [1, 2, 3]
         .into_iter()
         .map(|threads| {
-            let d = common::cpu(threads, polygrad_cpu::Kernels::Simd);
+            let d = common::cpu(threads, Kernels::Simd);
             let random = |dims: &[usize], seed| viewed(&d, dims, DType::F32, seed, View::Contiguous).unwrap();
             let (x, hidden, cell) = (
                 random(&[steps, rows, inputs], 1),
@@ -291,4 +293,30 @@ fn the_number_of_threads_changes_no_bit_of_an_lstm() {
         })
         .collect();
     assert!(results[0] == results[1] && results[0] == results[2]);
+}
+
+#[test]
+fn a_weight_that_is_packed_for_rows_multiplies_as_it_does_otherwise() {
+    for kernels in [Kernels::Scalar, Kernels::Simd] {
+        let device = CpuDevice::new(1, kernels).unwrap();
+        let random = |dims: &[usize], seed| {
+            let normal = Distribution::Normal { mean: 0.0, std: 1.0 };
+            let key = RandomKey { seed, offset: 0 };
+            Cpu::random(Shape::new(dims).unwrap(), normal, DType::F32, key, &device).unwrap()
+        };
+        let values = |x: &<Cpu as Backend>::Tensor| Cpu::to_host(x).unwrap().to_vec::<f32>().unwrap();
+        let turned = Cpu::permute(&random(&[33, 70], 1), Axes::new([1, 0]).unwrap()).unwrap();
+        for weight in [random(&[70, 33], 2), turned] {
+            let packed = Cpu::prepack(&weight, Prepack::LinearRows).unwrap();
+            assert_eq!(values(&packed), values(&weight));
+            // As single rows, as tiles, and as more than one band of them.
+            for rows in [1, 3, 5, 200] {
+                let x = random(&[rows, 33], 3);
+                let wanted = values(&Cpu::linear(&x, &weight, None, None).unwrap());
+                let found = values(&Cpu::linear(&x, &packed, None, None).unwrap());
+                let differs = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-5 * a.abs().max(1.0);
+                assert!(!wanted.iter().zip(&found).any(differs), "{device} {rows}");
+            }
+        }
+    }
 }

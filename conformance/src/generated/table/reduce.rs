@@ -164,19 +164,17 @@ fn products(samples: &mut Vec<Sample>) {
         let real = |dims: &[usize]| Operand::drawn(dims, Fill::Range(-2.0, 2.0));
         // Small, as weights are if there are so many of them, since tanh shows the rounding errors of sums in the tens.
         let weight = || Operand::drawn(&[outputs, inputs], Fill::Range(-0.2, 0.2));
-        for kind in [Prepack::Linear, Prepack::LinearRows] {
-            let operands = vec![
-                real(&[rows, inputs]),
-                weight().fixed().helper(),
-                Operand::derived(&[outputs, inputs], Op::Prepack(kind), &[1], 0),
-                real(&[outputs]),
-            ];
-            for activation in [None, Some(Activation::Tanh)] {
-                let words = format!("prepacked {}", activation.map_or("", Activation::name));
-                samples.push(Sample::new(Op::Linear { activation }, operands.clone(), words.trim()));
-            }
-            samples.push(Sample::new(Op::Prepack(kind), vec![weight()], ""));
+        let operands = vec![
+            real(&[rows, inputs]),
+            weight().fixed().helper(),
+            Operand::derived(&[outputs, inputs], Op::Prepack(Prepack::Linear), &[1], 0),
+            real(&[outputs]),
+        ];
+        for activation in [None, Some(Activation::Tanh)] {
+            let words = format!("prepacked {}", activation.map_or("", Activation::name));
+            samples.push(Sample::new(Op::Linear { activation }, operands.clone(), words.trim()));
         }
+        samples.push(Sample::new(Op::Prepack(Prepack::Linear), vec![weight()], ""));
     }
 }
 
