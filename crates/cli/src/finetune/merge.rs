@@ -207,7 +207,7 @@ fn must_be_free(out: &Path) -> Result<()> {
     }
 }
 
-/// Writes each weight once, as transformers does: a head that is tied to the embedding has no entry of its own.
+/// Saves the weights. A head that shares the embedding's weight is left out, as transformers does.
 fn save(model: &Tuned, path: &Path) -> Result<()> {
     let format = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     let parameters = model.named_parameters().into_iter().map(|(name, _)| name);
