@@ -1,6 +1,7 @@
 //! A group of processes, and its collectives.
 
 use std::fmt;
+use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -311,7 +312,9 @@ impl Communicator for Mpi {
     }
 
     fn abort(&self, why: &str) {
-        eprintln!("rank {} of {} gives up: {why}", self.rank, self.size);
+        // In one write: the launcher mixes what processes write, its own report of the abort included.
+        let line = format!("rank {} of {} gives up: {why}\n", self.rank, self.size);
+        let _ = std::io::stderr().write_all(line.as_bytes());
         self.session.library.abort(self.comm);
     }
 }
