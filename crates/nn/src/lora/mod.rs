@@ -61,7 +61,7 @@ use polygrad_tensor::{Backend, Error, Result};
 
 pub(crate) use adapter::adapted;
 pub use config::LoraConfig;
-pub use files::{load, save};
+pub use files::{LowRank, PeftAdapter, load, save};
 pub(crate) use layer::{Kind, Layer, Weight};
 pub use merge::{merge, merge_and_unload, unmerge};
 pub use slot::{Adaptable, AdapterSlot};

@@ -1,5 +1,6 @@
 //! The files of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
+mod low_rank;
 mod options;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use polygrad_core::{nearest, printable};
 use polygrad_tensor::{Backend, Error, ErrorKind, HostTensor, Result, Tensor};
 
+pub use self::low_rank::{LowRank, PeftAdapter};
 use self::options::{Modules, Number, PeftConfig};
 use super::adapter::{Adapter, Factors};
 use super::{LoraConfig, check_known, check_name, insert, slots};
@@ -48,11 +50,8 @@ pub fn save<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, folder: im
             continue;
         };
         for (_, stored, param) in adapter.params() {
-            let dot = if path.is_empty() { "" } else { "." };
-            state.insert(
-                format!("{PREFIX}{path}{dot}{stored}"),
-                param.value().to_host().map_err(|e| e.in_module(&*path))?,
-            );
+            let value = param.value().to_host().map_err(|e| e.in_module(&*path))?;
+            state.insert(full_name(&path, stored), value);
         }
         let config = config.get_or_insert_with(|| (Arc::clone(adapter.config()), PeftConfig::new(adapter.config())));
         config.1.fan_in_fan_out |= adapter.is_transposed();
@@ -61,13 +60,28 @@ pub fn save<B: Backend>(model: &(impl Visit<B> + ?Sized), name: &str, folder: im
     let Some((options, mut config)) = config else {
         unreachable!("an adapter that is known is in a layer");
     };
-    let whole = trained_modules(model)?;
-    for (path, value) in &whole {
-        state.insert(format!("{PREFIX}{path}"), value.clone());
-    }
+    name_layers(&mut config, &options, ranks);
+    write(folder, state, config, trained_modules(model)?)
+}
+
+/// The name of a tensor of a layer in the file.
+fn full_name(path: &str, stored: &str) -> String {
+    let dot = if path.is_empty() { "" } else { "." };
+    format!("{PREFIX}{path}{dot}{stored}")
+}
+
+/// Writes both files. `whole` has the values of modules that are trained as a whole.
+fn write(
+    folder: &Path,
+    mut state: StateDict,
+    mut config: PeftConfig,
+    whole: BTreeMap<String, HostTensor>,
+) -> Result<()> {
     let modules: BTreeSet<&str> = whole.keys().filter_map(|path| Some(path.rsplit_once('.')?.0)).collect();
     config.modules_to_save = (!modules.is_empty()).then(|| modules.into_iter().map(str::to_owned).collect());
-    name_layers(&mut config, &options, ranks);
+    for (path, value) in whole {
+        state.insert(format!("{PREFIX}{path}"), value);
+    }
     let json = serde_json::to_vec_pretty(&config).map_err(|e| Error::new(ErrorKind::Format, e.to_string()))?;
     std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
     let format = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
