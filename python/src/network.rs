@@ -1,12 +1,12 @@
 //! The sources of models, and trainable networks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use polygrad::nn::models::{LeNet, LeNetConfig, Mlp, MlpConfig, ResNet, ResNetConfig, VisionTransformer, VitConfig};
-use polygrad::nn::{Forward, Module, Param, StateDict, Visit, Visitor, skip_init};
-use polygrad::onnx::graph::{Body, Dim, Graph, Literal, TensorType};
-use polygrad::onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
-use polygrad::{AnyBackend, DType, Device, Error, Result, Tensor, no_grad};
+use polygrad::nn::{Forward, Module, StateDict, Visit, Visitor, skip_init};
+use polygrad::onnx::graph::{Dim, Graph, TensorType};
+use polygrad::onnx::{Export, ExportOnnx, Input, OnnxModel, OnnxModule, learnable};
+use polygrad::{AnyBackend, DType, Device, Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// A network that exists in Rust, by its sizes.
@@ -65,7 +65,7 @@ pub(crate) enum Origin {
 /// A trainable model: from inputs in order to the output that is trained.
 pub(crate) enum Network {
     Built(NetworkConfig, Box<dyn Forward>),
-    Graph(Box<GraphNetwork>),
+    Graph(Box<OnnxModule>),
     /// A model for inference only.
     Running(Arc<OnnxModel>),
 }
@@ -85,7 +85,11 @@ impl Network {
                 network.load_state_dict(weights, true)?;
                 Ok(network)
             }
-            Origin::Graph => GraphNetwork::new(graph, device).map(|network| Self::Graph(Box::new(network))),
+            Origin::Graph => {
+                let weights = learnable(&graph.body);
+                let network = OnnxModule::new(graph, |name| weights.contains(&name), device)?;
+                Ok(Self::Graph(Box::new(network)))
+            }
         }
     }
 
@@ -96,7 +100,7 @@ impl Network {
                 "a batch has {} inputs, and the network takes 1",
                 inputs.len()
             ))),
-            (Self::Graph(network), _) => network.forward(inputs),
+            (Self::Graph(network), _) => network.forward(inputs)?.tensor(0),
             (Self::Running(model), _) => model.forward(inputs)?.tensor(0),
         }
     }
@@ -126,115 +130,6 @@ impl Visit<AnyBackend> for Network {
 }
 
 impl Module for Network {}
-
-/// Ops of 8-bit graphs.
-const ROUNDING: [&str; 7] = [
-    "ConvInteger",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "MatMulInteger",
-    "QLinearConv",
-    "QLinearMatMul",
-    "QuantizeLinear",
-];
-
-/// The weights of a graph by name, and the model that computes with them.
-pub(crate) struct GraphNetwork {
-    model: Mutex<OnnxModel>,
-    params: Vec<(String, Param)>,
-}
-
-impl GraphNetwork {
-    fn new(graph: &Graph, device: &Device) -> Result<Self> {
-        if let Some(node) = graph
-            .body
-            .nodes
-            .iter()
-            .find(|node| ROUNDING.contains(&node.op_type.as_str()))
-        {
-            return Err(
-                Error::unsupported(format!("the model is in 8 bits, by its node {}", node.op_type)).with_hint(
-                    "whole numbers do not learn: train the model that it was made of, and quantize it again",
-                ),
-            );
-        }
-        let mut model = OnnxModel::from_graph(graph, device, Options::default())?;
-        let weights = weights(&graph.body);
-        let chosen = model
-            .parameters()?
-            .into_iter()
-            .filter(|(name, _)| weights.contains(&name.as_str()));
-        let params = chosen.map(|(name, tensor)| Ok((name, Param::new(tensor)?)));
-        let params = params.collect::<Result<Vec<_>>>()?;
-        if params.is_empty() {
-            return Err(Error::invalid(
-                "the model has no weights to be trained: no float initializers of rank 1 or more",
-            ));
-        }
-        model.train(|name| weights.contains(&name))?;
-        let model = Mutex::new(model);
-        Ok(Self { model, params })
-    }
-
-    fn forward(&self, inputs: &[Tensor]) -> Result<Tensor> {
-        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
-        model.set(self.params.iter().map(|(name, param)| (name.clone(), param.tensor())))?;
-        model.forward(inputs)?.tensor(0)
-    }
-
-    /// The graph with the current weights.
-    fn written(&self, graph: &Graph) -> Result<Graph> {
-        let mut graph = graph.clone();
-        for (name, param) in &self.params {
-            let body = &graph.body;
-            let place = body
-                .initializers
-                .iter()
-                .position(|known| body.name_of(known.value) == name);
-            let Some(place) = place else {
-                return Err(Error::invalid(format!("the graph has no weight {name:?}")));
-            };
-            let host = no_grad(|| param.tensor().to_host())?;
-            let element = graph.body.initializers[place].tensor.element();
-            graph.body.initializers[place].tensor = Literal::new(element, host)?;
-        }
-        Ok(graph)
-    }
-}
-
-impl Visit<AnyBackend> for GraphNetwork {
-    fn visit(&self, visitor: &mut Visitor<'_, AnyBackend>) {
-        visitor.module(self);
-        for (name, param) in &self.params {
-            visitor.field(name, param);
-        }
-    }
-}
-
-/// Names of the initializers that a training changes: floats, except scalars, the statistics of batch normalization,
-/// and the sizes for resizing images.
-fn weights(body: &Body) -> Vec<&str> {
-    let is_fixed = |value| {
-        body.nodes.iter().any(|node| {
-            let inputs = node.inputs.iter().enumerate();
-            let mut places = inputs
-                .filter(|(_, input)| **input == Some(value))
-                .map(|(place, _)| place);
-            match node.op_type.as_str() {
-                "BatchNormalization" => places.any(|place| place >= 3),
-                "Resize" | "Upsample" | "Clip" | "Pad" => places.next().is_some(),
-                _ => false,
-            }
-        })
-    };
-    let initializers = body.initializers.iter();
-    let floats =
-        initializers.filter(|known| known.tensor.host().dtype().is_float() && known.tensor.host().shape().rank() > 0);
-    floats
-        .filter(|known| !is_fixed(known.value))
-        .map(|known| body.name_of(known.value))
-        .collect()
-}
 
 /// The dtypes of a model's inputs, in order.
 pub(crate) fn input_dtypes(model: &OnnxModel) -> Result<Vec<DType>> {

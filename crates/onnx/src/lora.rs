@@ -3,7 +3,8 @@
 //!
 //! An adapter is ordinary nodes and initializers, so that the adapted graph runs, trains, is saved and is read by other
 //! programs as any other one. [`attach`] adds it, [`keep`] takes over what was trained, and [`merge`] adds it to the
-//! weights and leaves the nodes that the graph had.
+//! weights and leaves the nodes that the graph had. [`peft`] and [`load`] are PEFT's files: an adapter of the model that
+//! was exported fits the graph, and one of the graph the model, as long as the graph has the model's names.
 //!
 //! ```no_run
 //! use polygrad_nn::lora::LoraConfig;
@@ -41,14 +42,15 @@
 //! ```
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 
-use polygrad_core::{DType, Error, HostTensor, Result, printable};
-use polygrad_nn::lora::LoraConfig;
+use polygrad_core::{DType, Error, ErrorKind, HostTensor, Result, printable};
+use polygrad_nn::lora::{LoraConfig, LowRank, PeftAdapter};
 use polygrad_nn::{Fan, Init};
 use polygrad_tensor::{Device, Tensor, no_grad};
 
 use crate::OnnxModel;
-use crate::graph::{Attribute, Body, Graph, ValueId, ValueInfo, free_name};
+use crate::graph::{Attribute, Body, ElementType, Graph, Node, TensorType, ValueId, ValueInfo, ValueType, free_name};
 use crate::quantize::{Layer, Seen, Writer};
 
 /// Precedes the name of a factor in the name of its initializer, as in PEFT's files.
@@ -61,52 +63,144 @@ const PARTS: &str = ".lora_";
 /// PyTorch writes it: `/encoder/query/MatMul` is `encoder.query`; if that has none either, the weight's whole name.
 /// Layers that share a weight share its factors. By default all MatMul and Gemm get the adapter.
 ///
+/// A weight that is the operand of a Transpose alone, as files of [`ExportOnnx`](crate::ExportOnnx) have it, is stored
+/// transposed instead.
+///
 /// The factors are the initializers `PATH.lora_A.NAME.weight` and `PATH.lora_B.NAME.weight`, in PEFT's shapes.
 ///
 /// # Errors
 /// If an option is out of range, is dropout or DoRA, or names no layer; if the graph has an adapter already; and if the
 /// device fails. The graph is then unchanged.
 pub fn attach(graph: &mut Graph, name: &str, config: &LoraConfig, device: &Device) -> Result<Vec<String>> {
+    must_be_new(&graph.body, name)?;
+    let (rank, scale) = config.low_rank()?;
+    let body = as_read(&graph.body)?;
+    let layers = layers(&body);
+    let known: Vec<(&str, bool)> = layers
+        .iter()
+        .map(|(path, layer)| (&**path, layer.op != "Conv"))
+        .collect();
+    let chosen = config.chosen(&known)?;
+    let mut parts: BTreeMap<String, LowRank> = BTreeMap::new();
+    let mut paths: Vec<String> = Vec::new();
+    for ((path, layer), chosen) in layers.iter().zip(chosen) {
+        if chosen && !parts.contains_key(path) {
+            parts.insert(path.clone(), started(&body, layer, rank, scale, device)?);
+            paths.push(path.clone());
+        }
+    }
+    if paths.is_empty() {
+        return refuse(
+            "the graph has no layer left to have the adapter".to_owned(),
+            "give a model in f32 with MatMul, Gemm or Conv, and exclude fewer of them",
+        );
+    }
+    graph.body = insert(&body, name, &layers, &parts)?;
+    Ok(paths)
+}
+
+/// Adds the adapter of a folder with PEFT's files to a graph, and returns the paths of its layers. Modules that the
+/// files have as a whole replace the graph's initializers of their names.
+///
+/// # Errors
+/// If a file cannot be read or is not PEFT's; if the adapter has DoRA or adapts embeddings; if it is of another model
+/// (the error names the layers and shapes that differ); if the graph has an adapter already. The graph is then
+/// unchanged.
+pub fn load(graph: &mut Graph, name: &str, folder: impl AsRef<Path>) -> Result<Vec<String>> {
+    must_be_new(&graph.body, name)?;
+    let PeftAdapter {
+        layers: parts, modules, ..
+    } = PeftAdapter::load(folder)?;
+    let body = &as_read(&graph.body)?;
+    let layers = layers(body);
+    let mut faults = Vec::new();
+    for (path, part) in &parts {
+        let Some((_, layer)) = layers.iter().find(|(known, _)| known == path) else {
+            faults.push(format!("no layer {}", printable(path)));
+            continue;
+        };
+        let found = [*part.a.shape(), *part.b.shape()].map(|shape| shape.dims().to_vec());
+        let wanted = shapes(body, layer, found[0].first().copied().unwrap_or(0))?;
+        if found != wanted {
+            faults.push(format!("{path}: factors {found:?}, and the weight takes {wanted:?}"));
+        }
+    }
+    let mut values = Vec::new();
+    for (name, value) in &modules {
+        let initializers = body.initializers.iter();
+        let place = initializers.clone().position(|known| body.name_of(known.value) == name);
+        let own = place.map(|place| body.initializers[place].tensor.host());
+        match (place, own) {
+            (Some(place), Some(own)) if own.shape() == value.shape() && own.dtype().is_float() => {
+                values.push((place, value.cast(own.dtype())));
+            }
+            (_, Some(own)) => faults.push(format!(
+                "{name}: {}{}, the graph's is {}{}",
+                value.dtype(),
+                value.shape(),
+                own.dtype(),
+                own.shape()
+            )),
+            _ => faults.push(format!("no parameter {}", printable(name))),
+        }
+    }
+    if let Some((first, more)) = faults.split_first() {
+        let more = if more.is_empty() {
+            String::new()
+        } else {
+            format!("; and {} more", more.len())
+        };
+        let text = format!("the adapter is of another base: {first}{more}");
+        return Err(Error::new(ErrorKind::StateDict, text)
+            .with_op("lora")
+            .with_hint("load it into the export of the model that adapter_config.json names"));
+    }
+    let mut changed = insert(body, name, &layers, &parts)?;
+    for (place, value) in values {
+        changed.initializers[place].tensor = value.into();
+    }
+    graph.body = changed;
+    Ok(parts.into_keys().collect())
+}
+
+/// The adapter in the form of PEFT's files: [`PeftAdapter::save`] writes them.
+///
+/// # Errors
+/// If the graph has no adapter that [`attach`] or [`load`] added.
+pub fn peft(graph: &Graph) -> Result<PeftAdapter> {
+    let mut adapter = PeftAdapter::default();
+    for (path, layer) in layers(&graph.body) {
+        if let Some(Change { a, b, scale, .. }) = Change::of(&graph.body, &path, &layer) {
+            // The graph has the scale in f32, of which alpha is a multiple.
+            let rank = b.shape()[1].max(1) as f64;
+            let scale = f64::from((scale * rank) as f32) / rank;
+            let (a, b) = (a.clone(), b.clone());
+            adapter.layers.insert(path, LowRank { a, b, scale });
+        }
+    }
+    match adapter.layers.is_empty() {
+        true => refuse(
+            "the graph has no adapter".to_owned(),
+            "attach one with lora::attach, and train it",
+        ),
+        false => Ok(adapter),
+    }
+}
+
+fn must_be_new(body: &Body, name: &str) -> Result<()> {
     if name.is_empty() || name.contains(['.', '/']) {
         return refuse(
             format!("an adapter cannot be called {}", printable(name)),
             "its name is not empty and has no dot and no slash",
         );
     }
-    if graph.body.values.iter().any(|value| value.name.contains(PARTS)) {
+    if body.values.iter().any(|value| value.name.contains(PARTS)) {
         return refuse(
             "the graph has an adapter already".to_owned(),
             "merge it first, or attach to the file that it was made of",
         );
     }
-    let (rank, scale) = config.low_rank()?;
-    let layers = layers(&graph.body);
-    let known: Vec<(&str, bool)> = layers
-        .iter()
-        .map(|(path, layer)| (&**path, layer.op != "Conv"))
-        .collect();
-    let chosen = config.chosen(&known)?;
-    let chosen: Vec<_> = layers
-        .iter()
-        .zip(chosen)
-        .filter_map(|(layer, chosen)| chosen.then_some(layer))
-        .collect();
-    if chosen.is_empty() {
-        return refuse(
-            "the graph has no layer left to have the adapter".to_owned(),
-            "give a model in f32 with MatMul, Gemm or Conv, and exclude fewer of them",
-        );
-    }
-    let adapter = Adapter { name, rank, scale };
-    let changed = adapter.insert(&graph.body, &chosen, device)?;
-    graph.body = changed;
-    let mut paths: Vec<String> = Vec::new();
-    for (path, _) in chosen {
-        if !paths.contains(path) {
-            paths.push(path.clone());
-        }
-    }
-    Ok(paths)
+    Ok(())
 }
 
 fn refuse<T>(what: String, hint: &str) -> Result<T> {
@@ -316,97 +410,147 @@ fn is_base(name: &str) -> bool {
         .is_some_and(|(_, part)| part.starts_with("base"))
 }
 
-/// What is added to each layer.
-struct Adapter<'a> {
-    name: &'a str,
-    rank: usize,
-    scale: f64,
+/// A copy of the body with the adapter in the layers that have a part of it.
+fn insert(body: &Body, name: &str, layers: &[(String, Layer)], parts: &BTreeMap<String, LowRank>) -> Result<Body> {
+    let with_parts = layers.iter().filter_map(|(path, layer)| {
+        let part = parts.get(path)?;
+        Some((layer.node, (path, layer, part)))
+    });
+    let by_node: HashMap<usize, (&String, &Layer, &LowRank)> = with_parts.collect();
+    let mut writer = Writer::new(body);
+    let mut factors: HashMap<ValueId, [ValueId; 3]> = HashMap::new();
+    for (at, node) in body.nodes.iter().enumerate() {
+        let Some((path, layer, low_rank)) = by_node.get(&at) else {
+            writer.nodes.push(node.clone());
+            continue;
+        };
+        let [a, b, scale] = *factors
+            .entry(layer.weight)
+            .or_insert_with(|| operands(&mut writer, name, path, layer, low_rank));
+        let mut part = |word: &str| writer.named(&format!("{path}{PARTS}{word}.{name}"));
+        let (base, narrow, wide, scaled) = (part("base"), part("narrow"), part("wide"), part("scaled"));
+        let mut plain = node.clone();
+        let y = plain.outputs[0].replace(base);
+        writer.nodes.push(plain);
+        if layer.op == "Conv" {
+            writer.node("Conv", &[layer.x, a], &[narrow], node.attributes.clone());
+            writer.node("Conv", &[narrow, b], &[wide], Vec::new());
+        } else {
+            writer.node("MatMul", &[layer.x, a], &[narrow], Vec::new());
+            writer.node("MatMul", &[narrow, b], &[wide], Vec::new());
+        }
+        writer.node("Mul", &[wide, scale], &[scaled], Vec::new());
+        let y = y.ok_or_else(|| Error::invalid(format!("node {:?} has no result", node.name)))?;
+        writer.node("Add", &[base, scaled], &[y], Vec::new());
+    }
+    Ok(writer.done())
 }
 
-impl Adapter<'_> {
-    /// A copy of the body with the adapter.
-    fn insert(&self, body: &Body, layers: &[&(String, Layer)], device: &Device) -> Result<Body> {
-        let by_node: HashMap<usize, &(String, Layer)> = layers.iter().map(|entry| (entry.1.node, *entry)).collect();
-        let mut writer = Writer::new(body);
-        let mut factors: HashMap<ValueId, [ValueId; 3]> = HashMap::new();
-        for (at, node) in body.nodes.iter().enumerate() {
-            let Some((path, layer)) = by_node.get(&at) else {
-                writer.nodes.push(node.clone());
-                continue;
-            };
-            let [a, b, scale] = match factors.get(&layer.weight) {
-                Some(made) => *made,
-                None => {
-                    let made = self.factors(&mut writer, body, path, layer, device)?;
-                    factors.insert(layer.weight, made);
-                    made
-                }
-            };
-            let mut part = |word: &str| writer.named(&format!("{path}{PARTS}{word}.{}", self.name));
-            let (base, narrow, wide, scaled) = (part("base"), part("narrow"), part("wide"), part("scaled"));
-            let mut plain = node.clone();
-            let y = plain.outputs[0].replace(base);
-            writer.nodes.push(plain);
-            if layer.op == "Conv" {
-                writer.node("Conv", &[layer.x, a], &[narrow], node.attributes.clone());
-                writer.node("Conv", &[narrow, b], &[wide], Vec::new());
-            } else {
-                writer.node("MatMul", &[layer.x, a], &[narrow], Vec::new());
-                writer.node("MatMul", &[narrow, b], &[wide], Vec::new());
-            }
-            writer.node("Mul", &[wide, scale], &[scaled], Vec::new());
-            let y = y.ok_or_else(|| Error::invalid(format!("node {:?} has no result", node.name)))?;
-            writer.node("Add", &[base, scaled], &[y], Vec::new());
-        }
-        Ok(writer.done())
-    }
-
-    /// The operands of the products, and the scale. `A` and `B` of linear layers are `[rank, in]` and `[out, rank]` as
-    /// initializers, and transposed here.
-    fn factors(
-        &self,
-        writer: &mut Writer,
-        body: &Body,
-        path: &str,
-        layer: &Layer,
-        device: &Device,
-    ) -> Result<[ValueId; 3]> {
-        let weight = body
-            .initializer(layer.weight)
-            .map(|weight| *weight.tensor.host().shape());
-        let weight = weight.ok_or_else(|| Error::invalid(format!("{path} has no weight")))?;
-        let outputs = weight[layer.axis];
-        let (mut a, mut b) = (weight.dims().to_vec(), vec![1; weight.rank()]);
-        match layer.op.as_str() {
-            "Conv" => {
-                a[0] = self.rank;
-                b[..2].copy_from_slice(&[outputs, self.rank]);
-            }
-            _ => (a, b) = (vec![self.rank, weight[1 - layer.axis]], vec![outputs, self.rank]),
-        }
-        // As of PyTorch's linear layers, which PEFT takes for the first factor.
-        let first = Init::KaimingUniform {
-            gain: Init::gain_leaky_relu(5f64.sqrt()),
-            fan: Fan::In,
+/// The body with weights as its layers read them: a matrix that only a Transpose reads is stored transposed.
+fn as_read(body: &Body) -> Result<Body> {
+    let seen = Seen::new(body);
+    let mut turned = body.clone();
+    let mut weights: HashMap<ValueId, ValueId> = HashMap::new();
+    for (at, node) in body.nodes.iter().enumerate() {
+        let (Some(&Some(weight)), Some(&Some(made))) = (node.inputs.first(), node.outputs.first()) else {
+            continue;
         };
-        let a = first.tensor(a, DType::F32, device)?.to_host()?;
-        let b = Init::ZEROS.tensor(b, DType::F32, device)?.to_host()?;
-        let name = self.name;
-        let [a, b] = [("A", a), ("B", b)]
-            .map(|(factor, value)| writer.initializer(&format!("{path}{PARTS}{factor}.{name}.weight"), value));
-        let scale = HostTensor::scalar(self.scale as f32);
-        let scale = writer.initializer(&format!("{path}{PARTS}scale.{name}"), scale);
-        if layer.op == "Conv" {
-            return Ok([a, b, scale]);
+        let swaps = match node.attribute("perm") {
+            None => true,
+            Some(Attribute::Ints(perm)) => *perm == [1, 0],
+            Some(_) => false,
+        };
+        // Inner bodies would have to be changed, too.
+        let captures = |reader: &usize| {
+            body.nodes[*reader]
+                .attributes
+                .iter()
+                .any(|(_, value)| !value.bodies().is_empty())
+        };
+        let is_captured = seen
+            .readers
+            .get(&made)
+            .is_some_and(|readers| readers.iter().any(captures));
+        let is_read_once = seen.sole_reader(weight) == Some(at) && !body.inputs.contains(&weight);
+        let is_transpose = node.op_type == "Transpose" && node.domain.is_empty() && swaps;
+        if !is_transpose || !is_read_once || is_captured || body.outputs.contains(&made) {
+            continue;
         }
-        let [a, b] = [a, b].map(|id| {
-            let turned = writer.value(id, "transposed");
-            let perm = ("perm".to_owned(), Attribute::Ints(vec![1, 0]));
-            writer.node("Transpose", &[id], &[turned], vec![perm]);
-            turned
-        });
-        Ok([a, b, scale])
+        let own = turned.initializers.iter_mut().find(|known| known.value == weight);
+        let Some(own) = own.filter(|own| own.tensor.element() == ElementType::F32) else {
+            continue;
+        };
+        let host = own.tensor.host();
+        let &[rows, columns] = host.shape().dims() else {
+            continue;
+        };
+        let values = host.as_slice::<f32>()?;
+        let columns_first = (0..rows * columns).map(|i| values[(i % rows) * columns + i / rows]);
+        let tensor = HostTensor::new([columns, rows].into(), columns_first.collect::<Vec<f32>>())?;
+        turned.values[weight.index()].ty = Some(ValueType::Tensor(TensorType::of(&tensor.clone().into())));
+        own.tensor = tensor.into();
+        weights.insert(made, weight);
     }
+    let is_gone = |node: &Node| node.outputs.iter().flatten().any(|made| weights.contains_key(made));
+    turned.nodes.retain(|node| !is_gone(node));
+    for node in &mut turned.nodes {
+        for input in node.inputs.iter_mut().flatten() {
+            *input = *weights.get(input).unwrap_or(input);
+        }
+    }
+    Ok(turned)
+}
+
+/// The shapes of the factors of a layer, as PEFT has them: `[rank, in]` and `[out, rank]` of linear layers.
+fn shapes(body: &Body, layer: &Layer, rank: usize) -> Result<[Vec<usize>; 2]> {
+    let weight = body
+        .initializer(layer.weight)
+        .map(|weight| *weight.tensor.host().shape());
+    let weight = weight.ok_or_else(|| Error::invalid(format!("{} has no weight", body.name_of(layer.weight))))?;
+    let outputs = weight[layer.axis];
+    if layer.op != "Conv" {
+        return Ok([vec![rank, weight[1 - layer.axis]], vec![outputs, rank]]);
+    }
+    let (mut a, mut b) = (weight.dims().to_vec(), vec![1; weight.rank()]);
+    a[0] = rank;
+    b[..2].copy_from_slice(&[outputs, rank]);
+    Ok([a, b])
+}
+
+/// The factors of a layer before training, which do not change it.
+fn started(body: &Body, layer: &Layer, rank: usize, scale: f64, device: &Device) -> Result<LowRank> {
+    // As of PyTorch's linear layers, which PEFT takes for the first factor.
+    let first = Init::KaimingUniform {
+        gain: Init::gain_leaky_relu(5f64.sqrt()),
+        fan: Fan::In,
+    };
+    let [a, b] = shapes(body, layer, rank)?;
+    Ok(LowRank {
+        a: first.tensor(a, DType::F32, device)?.to_host()?,
+        b: Init::ZEROS.tensor(b, DType::F32, device)?.to_host()?,
+        scale,
+    })
+}
+
+/// The operands of the products, and the scale. The factors of linear layers are initializers in PEFT's shapes, and
+/// transposed here.
+fn operands(writer: &mut Writer, name: &str, path: &str, layer: &Layer, part: &LowRank) -> [ValueId; 3] {
+    let [a, b] = [("A", &part.a), ("B", &part.b)].map(|(factor, value)| {
+        let name = format!("{path}{PARTS}{factor}.{name}.weight");
+        writer.initializer(&name, value.cast(DType::F32))
+    });
+    let scale = HostTensor::scalar(part.scale as f32);
+    let scale = writer.initializer(&format!("{path}{PARTS}scale.{name}"), scale);
+    if layer.op == "Conv" {
+        return [a, b, scale];
+    }
+    let [a, b] = [a, b].map(|id| {
+        let turned = writer.value(id, "transposed");
+        let perm = ("perm".to_owned(), Attribute::Ints(vec![1, 0]));
+        writer.node("Transpose", &[id], &[turned], vec![perm]);
+        turned
+    });
+    [a, b, scale]
 }
 
 /// A weight, and the factors of its change.

@@ -28,6 +28,8 @@ pub use save::SaveOptions;
 pub use tensor::Literal;
 pub use types::{Dim, TensorType, ValueType};
 
+use crate::quantize::prune;
+
 /// A value of a [`Body`]: its index in [`Body::values`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
@@ -211,6 +213,14 @@ pub struct Graph {
     pub functions: Vec<Function>,
     /// What it computes.
     pub body: Body,
+}
+
+impl Graph {
+    /// Makes these values the outputs, and removes the nodes and initializers that contribute to none of them.
+    pub fn keep_outputs(&mut self, outputs: Vec<ValueId>) {
+        self.body.outputs = outputs;
+        prune(&mut self.body);
+    }
 }
 
 /// The name, or a similar one that is free.

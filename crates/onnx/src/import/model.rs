@@ -45,6 +45,8 @@ pub struct OnnxModel {
     options: Options,
     /// Parameters that were made trainable or given other values.
     parameters: HashMap<String, Tensor>,
+    /// The parameters that the plan does not fold, since they required a gradient when it was made.
+    unfolded: HashSet<String>,
     /// Whether only the values kept by the runner are left of the parameters.
     is_fixed: bool,
     /// Inputs that may be left out.
@@ -138,6 +140,7 @@ impl OnnxModel {
             device: device.clone(),
             options,
             parameters: HashMap::new(),
+            unfolded: HashSet::new(),
             is_fixed: false,
             defaults: body.inputs.iter().copied().filter(|id| fixed.contains(id)).collect(),
             output_names: body.outputs.iter().map(|&id| body.name_of(id).to_owned()).collect(),
@@ -311,7 +314,6 @@ impl OnnxModel {
             );
         }
         let mut parameters = self.parameters.clone();
-        // Tracked values are never folded: if a parameter stays tracked, the plan stays valid.
         let mut same_plan = true;
         for (name, tensor) in values {
             let found = self
@@ -335,10 +337,12 @@ impl OnnxModel {
                 }
                 _ => return Err(wrong(format!("the model has no parameter {name:?}"))),
             }
-            let was_tracked = self.parameters.get(&name).is_some_and(Tensor::is_tracked);
-            same_plan &= was_tracked && tensor.is_tracked();
+            same_plan &= self.unfolded.contains(&name);
             parameters.insert(name, tensor);
         }
+        // As soon as nothing is trained, another plan folds what it can.
+        let is_trained = parameters.values().any(Tensor::is_tracked);
+        same_plan &= is_trained;
         if same_plan {
             for (slot, value) in &mut current.constants {
                 // The planner's own values come after those of the body.
@@ -352,7 +356,8 @@ impl OnnxModel {
             return Ok(());
         }
         *current = plan(&self.body, &self.opsets, &self.device, self.options, &parameters)?;
-        let is_trained = parameters.values().any(Tensor::is_tracked);
+        let tracked = parameters.iter().filter(|(_, value)| value.is_tracked());
+        self.unfolded = tracked.map(|(name, _)| name.clone()).collect();
         self.replays = match is_trained {
             true => Replays::off("its parameters are trained"),
             false => Replays::new(Some(current), &self.options, &self.device),

@@ -96,7 +96,7 @@ impl<'a> Seen<'a> {
     }
 
     /// The only node that reads a value, if the value is no output.
-    pub(super) fn sole_reader(&self, id: ValueId) -> Option<usize> {
+    pub(crate) fn sole_reader(&self, id: ValueId) -> Option<usize> {
         match self.readers.get(&id).map(Vec::as_slice) {
             Some(&[reader]) if !self.body.outputs.contains(&id) => Some(reader),
             _ => None,

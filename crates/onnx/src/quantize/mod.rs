@@ -19,6 +19,7 @@ mod report;
 mod writer;
 
 pub(crate) use layers::{Layer, Seen};
+pub(crate) use prepare::prune;
 pub(crate) use writer::Writer;
 
 pub use options::{Calibration, Int8, Quantize};

@@ -226,7 +226,7 @@ fn fold_batch_norm(body: &mut Body, mut learned: Option<&mut Learned>) -> Result
 }
 
 /// Removes nodes and initializers that do not contribute to an output.
-pub(super) fn prune(body: &mut Body) {
+pub(crate) fn prune(body: &mut Body) {
     let wanted = needed(body, &body.nodes);
     let mut wanted = wanted.into_iter();
     body.nodes.retain(|_| wanted.next().unwrap_or(true));

@@ -2,9 +2,11 @@
 
 use polygrad_core::{ErrorKind, HostTensor};
 use polygrad_cpu::Cpu;
+use polygrad_nn::Module;
 use polygrad_nn::lora::LoraConfig;
+use polygrad_nn::optim::{Optimizer, SGD};
 use polygrad_onnx::graph::{Attribute, Body, Dim, ElementType, Graph, Node, ValueId, ValueType};
-use polygrad_onnx::{Engine, OnnxModel, Options, lora};
+use polygrad_onnx::{Engine, OnnxModel, OnnxModule, Options, learnable, lora};
 use polygrad_tensor::{Device, Shape, Tensor};
 
 fn device() -> Device {
@@ -247,4 +249,126 @@ fn what_does_not_fit_is_an_error() {
     let error = lora::keep(&mut graph(), &model).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert!(error.to_string().contains("lora_A"), "{error}");
+}
+
+/// Changes each factor `B`, as training would.
+fn trained(graph: &mut Graph) {
+    let body = &mut graph.body;
+    for at in 0..body.initializers.len() {
+        if body.name_of(body.initializers[at].value).contains("lora_B.") {
+            let shape = *body.initializers[at].tensor.host().shape();
+            let values: Vec<f32> = (0..shape.numel()).map(|i| (i % 7) as f32 / 10.0 - 0.3).collect();
+            body.initializers[at].tensor = HostTensor::new(shape, values).unwrap().into();
+        }
+    }
+}
+
+#[test]
+fn pefts_files_carry_an_adapter_to_another_graph() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut adapted = graph();
+    lora::attach(&mut adapted, "mine", &config().alpha(3.0), &device()).unwrap();
+    trained(&mut adapted);
+    let wanted = outputs(&adapted, Engine::Native);
+    assert!(!close(&wanted, &outputs(&graph(), Engine::Native)));
+    let written = lora::peft(&adapted).unwrap();
+    assert_eq!(written.layers.keys().collect::<Vec<_>>(), ["conv", "head", "mix.turn"]);
+    assert_eq!(written.layers["head"].scale, 1.5);
+    written.save(folder.path()).unwrap();
+
+    let mut other = graph();
+    assert_eq!(lora::load(&mut other, "other", folder.path()).unwrap().len(), 3);
+    assert_eq!(outputs(&other, Engine::Native), wanted);
+    lora::merge(&mut other, &device()).unwrap();
+    assert!(close(&outputs(&other, Engine::Native), &wanted));
+
+    // A graph whose layers have other names and shapes.
+    let mut strange = graph();
+    for value in &mut strange.body.values {
+        value.name = value.name.replace("head.", "top.");
+    }
+    let before = strange.body.nodes.len();
+    let error = lora::load(&mut strange, "other", folder.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StateDict);
+    assert!(error.message().contains("of another base: no layer head"), "{error}");
+    assert_eq!(strange.body.nodes.len(), before);
+    let mut wrong = written.clone();
+    let narrow = HostTensor::new([2, 5].into(), vec![0f32; 10]).unwrap();
+    wrong.layers.get_mut("head").unwrap().a = narrow;
+    wrong.save(folder.path()).unwrap();
+    let error = lora::load(&mut graph(), "other", folder.path()).unwrap_err();
+    assert!(
+        error
+            .message()
+            .contains("head: factors [[2, 5], [5, 2]], and the weight takes"),
+        "{error}"
+    );
+    // More than a change of low rank, and nothing at all.
+    let path = folder.path().join("adapter_config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("\"use_dora\": false", "\"use_dora\": true")).unwrap();
+    let error = lora::load(&mut graph(), "other", folder.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(lora::peft(&graph()).unwrap_err().message().contains("no adapter"));
+}
+
+#[test]
+fn a_module_trains_what_was_chosen_and_keeps_its_plan_when_some_is_frozen() {
+    let base = graph();
+    let weights = learnable(&base.body);
+    assert_eq!(weights.len(), 5);
+    let model = OnnxModule::new(&base, |name| weights.contains(&name), &device()).unwrap();
+    assert_eq!(model.parameters().len(), 5);
+    model.freeze(["conv"]).unwrap();
+    let before = model.state_dict().unwrap();
+    let mut optimizer = SGD::new(model.parameters(), 0.1).unwrap();
+    let mut losses = Vec::new();
+    for _ in 0..10 {
+        let loss = model
+            .forward(&[images()])
+            .unwrap()
+            .tensor(0)
+            .unwrap()
+            .square()
+            .unwrap()
+            .mean_all()
+            .unwrap();
+        losses.push(loss.item().unwrap());
+        optimizer.step(&loss.backward().unwrap()).unwrap();
+    }
+    assert!(losses[9] < 0.5 * losses[0], "{losses:?}");
+    let after = model.state_dict().unwrap();
+    for name in weights {
+        let same = before.get(name).unwrap().to_f64_vec() == after.get(name).unwrap().to_f64_vec();
+        assert_eq!(same, name.starts_with("conv."), "{name}");
+    }
+    // A frozen value that is loaded counts at once.
+    let state = model.state_dict().unwrap();
+    let zeros = state.iter().map(|(name, value)| {
+        let zeros = HostTensor::new(*value.shape(), vec![0f32; value.shape().numel()]).unwrap();
+        (
+            name.to_owned(),
+            if name == "conv.weight" { zeros } else { value.clone() },
+        )
+    });
+    let old = model
+        .forward(&[images()])
+        .unwrap()
+        .tensor(0)
+        .unwrap()
+        .to_f64_vec()
+        .unwrap();
+    model.load_state_dict(&zeros.collect(), true).unwrap();
+    let new = model
+        .forward(&[images()])
+        .unwrap()
+        .tensor(0)
+        .unwrap()
+        .to_f64_vec()
+        .unwrap();
+    assert_ne!(old, new);
+    let written = outputs(&model.written(&base).unwrap(), Engine::Native);
+    assert!(new.iter().zip(&written).all(|(a, b)| (a - f64::from(*b)).abs() < 1e-5));
+    let error = OnnxModule::new(&base, |_| false, &device()).unwrap_err();
+    assert!(error.message().contains("no weights to be trained"), "{error}");
 }
