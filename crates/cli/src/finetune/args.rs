@@ -15,8 +15,9 @@ pub(crate) struct TrainArgs {
     pub(crate) every: Every,
 
     /// The folder of a Llama or a GPT-2 as the Hub has it: config.json, tokenizer.json and safetensors; to classify and
-    /// to embed that of a BERT; or the GGUF file of a Llama, whose quantized weights stay so under an adapter
-    #[arg(value_name = "MODEL_DIR|FILE.gguf")]
+    /// to embed that of a BERT, or the ONNX file of an encoder, with config.json and tokenizer.json beside it; or the
+    /// GGUF file of a Llama, whose quantized weights stay so under an adapter
+    #[arg(value_name = "MODEL_DIR|FILE.gguf|FILE.onnx")]
     pub(crate) base: Option<PathBuf>,
 
     /// Task to train for [default: text]
@@ -36,7 +37,7 @@ pub(crate) struct TrainArgs {
 
     /// Train an adapter instead of all weights, such as r=8,alpha=16,dropout=0.05,targets=q_proj,v_proj, with dora=true
     /// or rslora=true; a classification head is trained as well [default of each: r=8, alpha=8, no dropout, the queries
-    /// and values]
+    /// and values, of an ONNX file all linear layers]
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, default_missing_value = "r=8", value_parser = lora)]
     pub(crate) lora: Option<Lora>,
 
@@ -60,7 +61,8 @@ pub(crate) struct TrainArgs {
 
 impl RunArgs for TrainArgs {
     const ABOUT: &'static str = "Go on training a model of texts that others trained, or an adapter for it";
-    const USAGE: &'static str = "polygrad finetune MODEL_DIR|FILE.gguf --data FILE.jsonl [--lora [OPTIONS]] [OPTIONS]
+    const USAGE: &'static str =
+        "polygrad finetune MODEL_DIR|FILE.gguf|FILE.onnx --data FILE.jsonl [--lora [OPTIONS]] [OPTIONS]
        polygrad train --resume RUN [OPTIONS]";
 
     fn every(&self) -> &Every {

@@ -1,5 +1,7 @@
 //! Models that others trained, in a folder as the Hub has it or in a GGUF file.
 
+#[cfg(feature = "onnx")]
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -15,6 +17,8 @@ use serde_json::Value;
 
 use super::gguf::Gguf;
 use super::goal::Goal;
+#[cfg(feature = "onnx")]
+use super::graph::{self, GraphModel};
 use super::model::{Encoder, Tuned};
 use crate::failure::{Failure, Result, Shown};
 
@@ -39,6 +43,9 @@ enum Kind {
     Gpt2(Gpt2Config),
     Bert(Box<BertConfig>, Option<Pooling>),
     Gguf(Box<Gguf>),
+    /// An ONNX file, with the folder that has its config and tokenizer.
+    #[cfg(feature = "onnx")]
+    Graph(PathBuf, Option<Pooling>),
 }
 
 impl Base {
@@ -48,10 +55,41 @@ impl Base {
     /// A folder without one, a file that is none of GGUF's or is damaged, or a model of a kind that is not there or
     /// cannot learn that.
     pub(super) fn open(path: &Path, goal: &Goal) -> Result<Self> {
+        let is_onnx = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("onnx"));
         match path.is_file() {
+            true if is_onnx => Self::of_graph(path, goal),
             true => Self::of_file(path, goal),
             false => Self::of_folder(path, goal),
         }
+    }
+
+    #[cfg(not(feature = "onnx"))]
+    fn of_graph(_: &Path, _: &Goal) -> Result<Self> {
+        Err(crate::absent::instead("finetuning an ONNX file", "onnx"))
+    }
+
+    #[cfg(feature = "onnx")]
+    fn of_graph(path: &Path, goal: &Goal) -> Result<Self> {
+        if *goal == Goal::Text {
+            let what = format!("{} is an ONNX file, and not for --task text", path.shown());
+            return Err(Failure::new(what).fix(goal.models()));
+        }
+        let folder = graph::folder_of(path)?;
+        let config = read_config(&folder)?;
+        let config = serde_json::from_str(&config).map_err(|e| {
+            let place = folder.join("config.json");
+            Failure::new(format!("{}: {e}", place.shown())).fix(goal.models())
+        })?;
+        let pooling = match goal {
+            Goal::Embed => Pooling::from_folder(&folder)?,
+            Goal::Text | Goal::Classify(_) => None,
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            kind: Kind::Graph(folder, pooling),
+            end: None,
+            config,
+        })
     }
 
     fn of_file(path: &Path, goal: &Goal) -> Result<Self> {
@@ -79,12 +117,7 @@ impl Base {
     }
 
     fn of_folder(folder: &Path, goal: &Goal) -> Result<Self> {
-        let path = folder.join("config.json");
-        let mut text = String::new();
-        let file = open_file(&path)?.0;
-        file.take(LONGEST)
-            .read_to_string(&mut text)
-            .map_err(|e| Failure::io("read", &path, &e))?;
+        let (path, text) = (folder.join("config.json"), read_config(folder)?);
         let bad = |what: &str| Failure::new(format!("{}: {what}", path.shown())).fix(goal.models());
         let json: Value = serde_json::from_str(&text).map_err(|e| bad(&e.to_string()))?;
         let kind = match (json["model_type"].as_str(), goal) {
@@ -138,7 +171,32 @@ impl Base {
                 );
                 (most.unwrap_or(places).min(places), config.vocab_size)
             }
+            #[cfg(feature = "onnx")]
+            Kind::Graph(_, pooling) => {
+                let number = |name: &str| self.config[name].as_u64().map(|number| number as usize);
+                let most = pooling.as_ref().and_then(Pooling::max_length).unwrap_or(usize::MAX);
+                // RoBERTa's positions begin behind that of padding.
+                let skipped = match self.config["model_type"].as_str() {
+                    Some("roberta" | "xlm-roberta" | "camembert" | "mpnet") => {
+                        number("pad_token_id").map_or(0, |id| id + 1)
+                    }
+                    _ => 0,
+                };
+                let places = number("max_position_embeddings").unwrap_or(512).saturating_sub(skipped);
+                (most.min(places), number("vocab_size").unwrap_or(usize::MAX))
+            }
         }
+    }
+
+    /// What the names of its architectures begin with.
+    pub(super) fn architecture(&self) -> &str {
+        let name = self.config["architectures"][0].as_str();
+        let named = name.and_then(|name| {
+            name.split_once("For")
+                .map(|(kind, _)| kind)
+                .or(name.strip_suffix("Model"))
+        });
+        named.unwrap_or("Bert")
     }
 
     /// The layers that usually get adapters.
@@ -147,13 +205,26 @@ impl Base {
             Kind::Llama(_) | Kind::Gguf(_) => &["q_proj", "v_proj"],
             Kind::Gpt2(_) => &["c_attn"],
             Kind::Bert(..) => &["query", "value"],
+            // All linear layers, whatever they are called.
+            #[cfg(feature = "onnx")]
+            Kind::Graph(..) => &[],
         }
     }
 
     /// The names of its head's classes, by index; empty without a head.
     pub(super) fn labels(&self) -> Vec<String> {
-        let Kind::Bert(config, _) = &self.kind else {
-            return Vec::new();
+        let (names, count) = match &self.kind {
+            Kind::Bert(config, _) => (config.id2label.clone(), config.labels()),
+            #[cfg(feature = "onnx")]
+            Kind::Graph(..) => {
+                let names = self.config["id2label"].as_object().into_iter().flatten();
+                let names = names.filter_map(|(class, name)| Some((class.clone(), name.as_str()?.to_owned())));
+                let names: BTreeMap<String, String> = names.collect();
+                let count = self.config["num_labels"].as_u64().unwrap_or(2) as usize;
+                let count = if names.is_empty() { count } else { names.len() };
+                (names, count)
+            }
+            Kind::Llama(_) | Kind::Gpt2(_) | Kind::Gguf(_) => return Vec::new(),
         };
         let is_classifier = |name: &Value| {
             name.as_str()
@@ -166,8 +237,8 @@ impl Base {
             return Vec::new();
         }
         // If there are two unnamed classes, the file omits them.
-        let name = |class: usize| config.id2label.get(&class.to_string()).cloned();
-        (0..config.labels())
+        let name = |class: usize| names.get(&class.to_string()).cloned();
+        (0..count)
             .map(|class| name(class).unwrap_or_else(|| format!("LABEL_{class}")))
             .collect()
     }
@@ -177,7 +248,7 @@ impl Base {
     /// # Errors
     /// If there is none.
     pub(super) fn weights(&self) -> Result<PathBuf> {
-        if let Kind::Gguf(_) = self.kind {
+        if self.path.is_file() {
             return Ok(self.path.clone());
         }
         let names = ["model.safetensors.index.json", "model.safetensors"];
@@ -215,8 +286,17 @@ impl Base {
                 };
                 BertClassifier::new(&config, device).map(|model| Tuned::Classifier(Box::new(model)))
             }
+            // Its layers are known from the whole file.
+            #[cfg(feature = "onnx")]
+            (Kind::Graph(_, pooling), goal) => Ok(self.graph(pooling.as_ref(), device, goal)?),
         });
         Ok(model?)
+    }
+
+    #[cfg(feature = "onnx")]
+    fn graph(&self, pooling: Option<&Pooling>, device: &Device, goal: &Goal) -> Result<Tuned> {
+        let model = GraphModel::open(&self.path, &self.config, &self.labels(), pooling, goal, device)?;
+        Ok(Tuned::Graph(Box::new(model)))
     }
 
     /// The model with its weights, all trainable except those that do not affect the loss. If the folder has no head,
@@ -227,6 +307,10 @@ impl Base {
     pub(super) fn model(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
         if let Kind::Gguf(file) = &self.kind {
             return Ok(Tuned::Lm(file.model(device, true)?));
+        }
+        #[cfg(feature = "onnx")]
+        if let Kind::Graph(_, pooling) = &self.kind {
+            return self.graph(pooling.as_ref(), device, goal);
         }
         let path = self.weights()?;
         let state = TensorFile::open(&path)?.state_dict()?;
@@ -274,6 +358,8 @@ impl Base {
         let is_whole = |prefix: &str| state.keys().any(|name| name.starts_with(prefix));
         let pooled = match &self.kind {
             Kind::Llama(_) | Kind::Gguf(_) => return state,
+            #[cfg(feature = "onnx")]
+            Kind::Graph(..) => return state,
             // Files of GPT-2 may be of the model below the head.
             Kind::Gpt2(_) if is_whole("transformer.") => return state,
             Kind::Gpt2(_) => {
@@ -316,20 +402,21 @@ impl Base {
         if let Kind::Gguf(_) = self.kind {
             return digest(std::slice::from_ref(&self.path));
         }
-        let mut files: Vec<PathBuf> = std::fs::read_dir(&self.path)
-            .map_err(|e| Failure::io("read", &self.path, &e))?
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.extension().is_some_and(|end| end == "safetensors"))
-            .collect();
-        files.extend(["config.json", "tokenizer.json"].map(|name| self.path.join(name)));
-        if let Kind::Bert(_, Some(_)) = self.kind {
+        let folder = self.folder();
+        let mut files: Vec<PathBuf> = match &self.kind {
+            #[cfg(feature = "onnx")]
+            Kind::Graph(..) => graph::files(&self.path),
+            _ => std::fs::read_dir(folder)
+                .map_err(|e| Failure::io("read", folder, &e))?
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| path.extension().is_some_and(|end| end == "safetensors"))
+                .collect(),
+        };
+        files.extend(["config.json", "tokenizer.json"].map(|name| folder.join(name)));
+        if self.has_pooling() {
             let pooled = ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"];
-            files.extend(
-                pooled
-                    .map(|name| self.path.join(name))
-                    .into_iter()
-                    .filter(|path| path.is_file()),
-            );
+            let pooled = pooled.map(|name| folder.join(name));
+            files.extend(pooled.into_iter().filter(|path| path.is_file()));
         }
         files.sort();
         digest(&files)
@@ -342,13 +429,40 @@ impl Base {
     pub(super) fn format(&self) -> Result<TextFormat> {
         match &self.kind {
             Kind::Gguf(file) => file.format(),
-            _ => Ok(TextFormat::from_folder(&self.path)?),
+            _ => Ok(TextFormat::from_folder(self.folder())?),
         }
     }
 
     /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The folder with its config and tokenizer; a GGUF file itself, which has both.
+    pub(super) fn folder(&self) -> &Path {
+        match &self.kind {
+            #[cfg(feature = "onnx")]
+            Kind::Graph(folder, _) => folder,
+            _ => &self.path,
+        }
+    }
+
+    /// Whether the folder says how vectors of tokens become one of a text.
+    fn has_pooling(&self) -> bool {
+        match &self.kind {
+            #[cfg(feature = "onnx")]
+            Kind::Graph(_, pooling) => pooling.is_some(),
+            kind => matches!(kind, Kind::Bert(_, Some(_))),
+        }
+    }
+
+    /// Whether it is an ONNX file.
+    pub(super) fn is_graph(&self) -> bool {
+        #[cfg(feature = "onnx")]
+        if let Kind::Graph(..) = self.kind {
+            return true;
+        }
+        false
     }
 
     /// The GGUF file that it is.
@@ -374,6 +488,8 @@ impl Base {
                 let own = self.path.canonicalize();
                 path.canonicalize().is_ok_and(|path| own.is_ok_and(|own| own == path))
             }
+            #[cfg(feature = "onnx")]
+            Kind::Graph(..) => is_in(path, self.folder()) || is_in(path, self.path.parent().unwrap_or(&self.path)),
             _ => is_in(path, &self.path),
         }
     }
@@ -384,6 +500,17 @@ pub(super) fn is_in(path: &Path, folder: &Path) -> bool {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new(".")).canonicalize();
     parent.is_ok_and(|parent| folder.canonicalize().is_ok_and(|folder| parent == folder))
+}
+
+/// The text of the config in a folder.
+fn read_config(folder: &Path) -> Result<String> {
+    let path = folder.join("config.json");
+    let mut text = String::new();
+    let file = open_file(&path)?.0;
+    file.take(LONGEST)
+        .read_to_string(&mut text)
+        .map_err(|e| Failure::io("read", &path, &e))?;
+    Ok(text)
 }
 
 /// The files of a digest, and the size and time of the last change of each.

@@ -40,6 +40,11 @@ pub(crate) fn of_run(path: &Path, backend: &str, threads: Option<usize>) -> Resu
             let Encoder { bert, pooling } = *model;
             TextModel::Encoder(Box::new(bert), pooling)
         }
+        #[cfg(feature = "onnx")]
+        Tuned::Graph(_) => {
+            return Err(Failure::new(format!("{} is of an ONNX file", path.shown()))
+                .fix("serve the file that `polygrad merge RUN --out FILE.onnx` makes of it"));
+        }
         Tuned::Lm(_) => {
             return Err(Failure::new(format!("{} holds a model of another task", path.shown())).fix("train anew"));
         }

@@ -81,8 +81,13 @@ impl Goal {
                 "give the folder of a Llama, Mistral, Qwen2 or GPT-2 model as the Hub has it, or the GGUF file of a \
                  Llama or Qwen2"
             }
-            Self::Classify(_) => "give the folder of a BERT as the Hub has it",
-            Self::Embed => "give the folder of a BERT as sentence-transformers has it",
+            Self::Classify(_) => {
+                "give the folder of a BERT as the Hub has it, or the ONNX file of an encoder or a classifier"
+            }
+            Self::Embed => {
+                "give the folder of a BERT as sentence-transformers has it, or the ONNX file of an encoder in such a \
+                 folder"
+            }
         }
     }
 }

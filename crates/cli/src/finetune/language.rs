@@ -60,7 +60,7 @@ fn of_run(path: &Path, backend: Option<&str>, threads: Option<usize>) -> Result<
 fn writer(model: Tuned, path: &Path, goal: &Goal) -> Result<LanguageModel> {
     match model {
         Tuned::Lm(model) => Ok(model),
-        Tuned::Classifier(_) | Tuned::Encoder(_) => Err(Failure::new(format!(
+        _ => Err(Failure::new(format!(
             "{} is for --task {}, and does not write",
             path.shown(),
             goal.name()

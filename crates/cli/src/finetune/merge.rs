@@ -45,7 +45,7 @@ pub(crate) struct Merge {
     run: PathBuf,
 
     /// A new folder for the whole model, as the Hub or sentence-transformers has it; a file that ends in .safetensors
-    /// for its weights alone, under the base's names; or one that ends in .gguf, if the base is such a file
+    /// for its weights alone, under the base's names; or one that ends in .gguf or .onnx, if the base is such a file
     #[arg(long, value_name = "FOLDER|FILE")]
     out: PathBuf,
 
@@ -83,7 +83,8 @@ pub(crate) fn command(args: &Merge) -> Result<Outcome> {
 /// As of [`command`].
 pub(crate) fn merge(run: &Path, out: &Path, weights: Option<Weights>) -> Result<String> {
     let ends_in = |wanted: &str| out.extension().is_some_and(|end| end == wanted);
-    let (is_gguf, is_file) = (ends_in("gguf"), ends_in("gguf") || ends_in("safetensors"));
+    let is_gguf = ends_in("gguf");
+    let is_file = is_gguf || ends_in("safetensors") || ends_in("onnx");
     if weights.is_some() && !is_gguf {
         return Err(Failure::new("--weights is for GGUF files").fix("name one with --out, or leave --weights out"));
     }
@@ -112,6 +113,14 @@ pub(crate) fn merge(run: &Path, out: &Path, weights: Option<Weights>) -> Result<
             "the config.json of the base does not have the classes of the run, and a file has no place for them",
         )
         .fix("give a folder with --out, which has a config.json of its own"));
+    }
+    if base.is_graph() != ends_in("onnx") && (is_file || !base.is_graph()) {
+        return Err(match base.is_graph() {
+            true => Failure::new(format!("{} is an ONNX file, and stays one", base.path().shown()))
+                .fix("name a folder with --out, or a file that ends in .onnx"),
+            false => Failure::new(format!("{} is no ONNX file", base.path().shown()))
+                .fix("merge into a folder, of which `polygrad export` makes an ONNX file"),
+        });
     }
     if is_gguf && base.gguf().is_none() {
         let what = format!(
@@ -152,8 +161,8 @@ fn changed(model: &OnlyTrained<Tuned>) -> Result<BTreeSet<String>> {
 fn whole(Trained { config, model, device }: Trained<Settings>, base: &Base) -> Result<Tuned> {
     let model = match (base.gguf(), &config.lora) {
         (Some(file), Some(lora)) if file.is_quantized()? => {
-            let unpacked = Tuned::Lm(file.model(&device, false)?);
-            config.attach(&unpacked, &config.adapter(lora, base))?;
+            let mut unpacked = Tuned::Lm(file.model(&device, false)?);
+            config.attach(&mut unpacked, &config.adapter(lora, base))?;
             let whole = OnlyTrained::new(unpacked);
             whole.load_state_dict(&model.state_dict()?, true)?;
             whole.into_inner()
@@ -209,6 +218,10 @@ fn must_be_free(out: &Path) -> Result<()> {
 
 /// Saves the weights. A head that shares the embedding's weight is left out, as transformers does.
 fn save(model: &Tuned, path: &Path) -> Result<()> {
+    #[cfg(feature = "onnx")]
+    if let Tuned::Graph(model) = model {
+        return Ok(model.merged()?.save(path)?);
+    }
     let format = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     let parameters = model.named_parameters().into_iter().map(|(name, _)| name);
     let buffers = model.named_buffers().into_iter().map(|(name, _)| name);
@@ -225,14 +238,19 @@ fn folder(model: &Tuned, goal: &Goal, base: &Base, out: &Path) -> Result<()> {
         tokenizer(file, out)?;
     }
     for name in ALONG {
-        let (from, to) = (base.path().join(name), out.join(name));
+        let (from, to) = (base.folder().join(name), out.join(name));
         if from.is_file() {
             let parent = to.parent().unwrap_or(out);
             fs::create_dir_all(parent).map_err(|e| Failure::io("create", parent, &e))?;
             fs::copy(&from, &to).map_err(|e| Failure::io("write", &to, &e))?;
         }
     }
-    save(model, &out.join("model.safetensors"))?;
+    let name = if base.is_graph() {
+        "model.onnx"
+    } else {
+        "model.safetensors"
+    };
+    save(model, &out.join(name))?;
     write_json(&out.join("config.json"), &config(goal, base))
 }
 
@@ -270,6 +288,7 @@ fn config(goal: &Goal, base: &Base) -> Value {
     }
     match goal {
         Goal::Text => {}
+        Goal::Embed if base.is_graph() => {}
         Goal::Embed => config["architectures"] = vec!["BertModel"].into(),
         Goal::Classify(labels) => {
             let numbered = || labels.iter().enumerate();
@@ -277,7 +296,8 @@ fn config(goal: &Goal, base: &Base) -> Value {
                 .map(|(i, name)| (i.to_string(), name.clone().into()))
                 .collect();
             let numbers: Map<String, Value> = numbered().map(|(i, name)| (name.clone(), i.into())).collect();
-            config["architectures"] = vec!["BertForSequenceClassification"].into();
+            let kind = base.architecture();
+            config["architectures"] = vec![format!("{kind}ForSequenceClassification")].into();
             config["id2label"] = names.into();
             config["label2id"] = numbers.into();
             config["problem_type"] = "single_label_classification".into();

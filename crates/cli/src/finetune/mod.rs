@@ -9,6 +9,8 @@ pub(crate) mod eval;
 pub(crate) mod generate;
 mod gguf;
 mod goal;
+#[cfg(feature = "onnx")]
+mod graph;
 mod jsonl;
 pub(crate) mod language;
 mod lines;
@@ -83,13 +85,17 @@ pub(crate) struct Settings {
 impl Settings {
     fn base(&self) -> Result<Base> {
         let folder = self.base.as_deref();
-        let folder =
-            folder.ok_or_else(|| Failure::new("no model is named").fix("give the folder or the GGUF file of one"))?;
+        let folder = folder
+            .ok_or_else(|| Failure::new("no model is named").fix("give the folder of one, or its GGUF or ONNX file"))?;
         Base::open(folder, &self.goal)
     }
 
     /// Attaches the adapter's layers to a model, and unfreezes a classification head.
-    fn attach(&self, model: &Tuned, adapter: &LoraConfig) -> polygrad::Result<()> {
+    fn attach(&self, model: &mut Tuned, adapter: &LoraConfig) -> polygrad::Result<()> {
+        #[cfg(feature = "onnx")]
+        if let Tuned::Graph(model) = model {
+            return model.attach(adapter);
+        }
         let layers = lora::attach(model, ADAPTER, adapter)?;
         if let Tuned::Classifier(_) = model {
             if layers.iter().any(|layer| layer == HEAD) {
@@ -174,9 +180,9 @@ impl RunSettings for Settings {
         if base.digest()? != self.base_digest {
             return Err(self.other_base("this run"));
         }
-        let model = base.model(device, &self.goal)?;
+        let mut model = base.model(device, &self.goal)?;
         if let Some(lora) = &self.lora {
-            self.attach(&model, &self.adapter(lora, &base))?;
+            self.attach(&mut model, &self.adapter(lora, &base))?;
         }
         Ok(OnlyTrained::new(model))
     }
@@ -238,17 +244,30 @@ impl Task for Settings {
             let what = format!("{} has quantized weights, which cannot be trained", base.path().shown());
             return Err(Failure::new(what).fix("train an adapter beside them with --lora"));
         }
+        let device = || backend::open(&self.training.base.backend, self.training.base.threads);
         if let Some(lora) = &self.lora {
             // Layer names are known without the weights.
-            let device = backend::open(&self.training.base.backend, self.training.base.threads)?;
-            let names = self.adapter(lora, &base).dora(false);
-            let model = base.shell(&device, &self.goal)?;
-            self.attach(&model, &names).map_err(|e| {
-                let own = base.targets().join(",");
-                Failure::new(e.message()).fix(format!("name layers of this model, as in --lora targets={own}"))
+            let device = device()?;
+            let names = self.adapter(lora, &base);
+            let names = if base.is_graph() { names } else { names.dora(false) };
+            let mut model = base.shell(&device, &self.goal)?;
+            self.attach(&mut model, &names).map_err(|e| match base.targets() {
+                [] => Failure::from(e),
+                own => {
+                    let own = own.join(",");
+                    Failure::new(e.message()).fix(format!("name layers of this model, as in --lora targets={own}"))
+                }
             })?;
+        } else if base.is_graph() {
+            // Its inputs and outputs are checked before the examples are read.
+            base.shell(&device()?, &self.goal)?;
         }
-        Lines::load(self, &base)
+        let lines = Lines::load(self, &base)?;
+        if let (Goal::Classify(_), true) = (&self.goal, base.is_graph()) {
+            // The classes of a graph stay.
+            base.shell(&device()?, &Goal::Classify(lines.labels.clone()))?;
+        }
+        Ok(lines)
     }
 
     fn describe(&mut self, data: &Lines) -> Result<()> {
@@ -291,7 +310,11 @@ impl Task for Settings {
         }
         if first && self.lora.is_some() && trained.summary.ended != Ended::Stopped {
             let model = trained::load::<Self>(&path, None, None)?.model;
-            lora::save(&*model, ADAPTER, path.join("adapter"))?;
+            match &*model {
+                #[cfg(feature = "onnx")]
+                Tuned::Graph(model) => model.save_adapter(self.base.as_deref(), &path.join("adapter"))?,
+                model => lora::save(model, ADAPTER, path.join("adapter"))?,
+            }
             say(&format!("adapter for PEFT: {}", path.join("adapter").shown()));
         }
         Ok(trained)
@@ -372,11 +395,15 @@ impl Batches for Settings {
     fn about(&self, data: &Lines, model: &Self::Model, device: &Device) -> Vec<String> {
         let [train, validation] = data.counts;
         let trained = Module::num_parameters(model);
-        // Frozen weights that stay packed are no parameters of the model.
-        let packed = Self::base(self).map_or(0, |base| {
-            let count = base.gguf().map(gguf::Gguf::num_packed);
-            count.transpose().ok().flatten().unwrap_or(0)
-        });
+        // Frozen weights that stay packed, or are constants of a graph, are no parameters of the model.
+        let packed = match &**model {
+            #[cfg(feature = "onnx")]
+            Tuned::Graph(model) => model.num_frozen(),
+            _ => Self::base(self).map_or(0, |base| {
+                let count = base.gguf().map(gguf::Gguf::num_packed);
+                count.transpose().ok().flatten().unwrap_or(0)
+            }),
+        };
         let all = Module::num_parameters(&**model) + packed;
         let line = format!(
             "{} examples to learn from, {} to judge by; {} of {} parameters are trained, on {device}",

@@ -1,4 +1,4 @@
-//! The trained models: a language model, a text classifier, or a text encoder.
+//! The trained models: a language model, a text classifier, a text encoder, or a graph that is one of the last two.
 
 use polygrad::nn::loss::{CrossEntropyLoss, Reduction, cross_entropy};
 use polygrad::nn::models::{Bert, BertClassifier, BertInput, CausalLm};
@@ -7,6 +7,8 @@ use polygrad::text::{LanguageModel, Pooling};
 use polygrad::train::Step;
 use polygrad::{AnyBackend, Error, Tensor};
 
+#[cfg(feature = "onnx")]
+use super::graph::GraphModel;
 use super::prompts::MASKED;
 use crate::task::Batch;
 
@@ -22,6 +24,8 @@ pub(crate) enum Tuned {
     Lm(LanguageModel),
     Classifier(Box<BertClassifier>),
     Encoder(Box<Encoder>),
+    #[cfg(feature = "onnx")]
+    Graph(Box<GraphModel>),
 }
 
 impl Tuned {
@@ -46,8 +50,10 @@ impl Tuned {
                 return Ok((losses.sum_all()?.div(&count)?, losses, y.clone()));
             }
             Self::Classifier(_) => (self.logits(x)?, y.clone()),
-            Self::Encoder(model) => {
-                let scores = model.scores(x, rows)?;
+            #[cfg(feature = "onnx")]
+            Self::Graph(model) if model.is_classifier => (self.logits(x)?, y.clone()),
+            _ => {
+                let scores = scores(x, rows, |texts| self.vectors(texts))?;
                 // The text of an anchor has the anchor's index.
                 let own = Tensor::arange(0i64, x.dims()[0] as i64, 1, &x.device())?;
                 (scores, own)
@@ -61,11 +67,29 @@ impl Tuned {
     /// # Errors
     /// A model of another kind; those of the device.
     pub(super) fn logits(&self, x: &Tensor) -> polygrad::Result<Tensor> {
-        let Self::Classifier(model) = self else {
-            return Err(Error::unsupported("the model tells no classes apart"));
-        };
-        let [ids, mask, types] = columns(&x.select(1, 0)?)?;
-        model.forward(input(&[&ids, &mask, &types], model.config().type_vocab_size))
+        let columns = columns(&x.select(1, 0)?)?;
+        match self {
+            Self::Classifier(model) => model.forward(input(&columns, model.config().type_vocab_size)),
+            #[cfg(feature = "onnx")]
+            Self::Graph(model) if model.is_classifier => model.forward(&columns),
+            _ => Err(Error::unsupported("the model tells no classes apart")),
+        }
+    }
+
+    /// Converts texts `[N, 3, S]` to vectors `[N, width]`.
+    fn vectors(&self, texts: &Tensor) -> polygrad::Result<Tensor> {
+        let columns = columns(texts)?;
+        match self {
+            Self::Encoder(model) => {
+                let hidden = model
+                    .bert
+                    .forward(input(&columns, model.bert.config().type_vocab_size))?;
+                model.pooling.pool(&hidden, &columns[1])
+            }
+            #[cfg(feature = "onnx")]
+            Self::Graph(model) => model.forward(&columns),
+            _ => Err(Error::unsupported("the model makes no vectors of texts")),
+        }
     }
 }
 
@@ -84,36 +108,28 @@ impl Visit<AnyBackend> for Encoder {
 
 impl Module<AnyBackend> for Encoder {}
 
-impl Encoder {
-    /// The similarities of `N` anchors to all other texts of their batch `[N, texts of an example, 3, S]`, the texts
-    /// that belong to the anchors first, in order: `[N, N · (texts of an example - 1)]`.
-    ///
-    /// Source: Henderson et al., "Efficient natural language response suggestion for smart reply" (2017), with cosines
-    /// as in sentence-transformers.
-    fn scores(&self, x: &Tensor, rows: usize) -> polygrad::Result<Tensor> {
-        let dims = x.dims();
-        let (count, each) = (dims[0], dims[1]);
-        let all = count * each;
-        // All anchors come first.
-        let texts = x.transpose(0, 1)?.reshape([all, dims[2], dims[3]])?;
-        let parts = (0..all).step_by(rows.max(1));
-        let vectors = parts.map(|from| self.vectors(&texts.narrow(0, from, rows.min(all - from))?));
-        let vectors = vectors.collect::<polygrad::Result<Vec<_>>>()?;
-        let vectors = match &vectors[..] {
-            [only] => only.clone(),
-            parts => Tensor::cat(parts, 0)?,
-        };
-        let vectors = Pooling::normalized(&vectors)?;
-        let others = vectors.narrow(0, count, all - count)?;
-        vectors.narrow(0, 0, count)?.matmul(&others.t()?)? * SCALE
-    }
-
-    /// Converts texts `[N, 3, S]` to vectors `[N, width]`.
-    fn vectors(&self, texts: &Tensor) -> polygrad::Result<Tensor> {
-        let [ids, mask, types] = columns(texts)?;
-        let input = input(&[&ids, &mask, &types], self.bert.config().type_vocab_size);
-        self.pooling.pool(&self.bert.forward(input)?, &mask)
-    }
+/// The similarities of `N` anchors to all other texts of their batch `[N, texts of an example, 3, S]`, the texts that
+/// belong to the anchors first, in order: `[N, N · (texts of an example - 1)]`. `vectors` converts at most `rows` texts
+/// at a time.
+///
+/// Source: Henderson et al., "Efficient natural language response suggestion for smart reply" (2017), with cosines as in
+/// sentence-transformers.
+fn scores(x: &Tensor, rows: usize, vectors: impl Fn(&Tensor) -> polygrad::Result<Tensor>) -> polygrad::Result<Tensor> {
+    let dims = x.dims();
+    let (count, each) = (dims[0], dims[1]);
+    let all = count * each;
+    // All anchors come first.
+    let texts = x.transpose(0, 1)?.reshape([all, dims[2], dims[3]])?;
+    let parts = (0..all).step_by(rows.max(1));
+    let found = parts.map(|from| vectors(&texts.narrow(0, from, rows.min(all - from))?));
+    let found = found.collect::<polygrad::Result<Vec<_>>>()?;
+    let found = match &found[..] {
+        [only] => only.clone(),
+        parts => Tensor::cat(parts, 0)?,
+    };
+    let found = Pooling::normalized(&found)?;
+    let others = found.narrow(0, count, all - count)?;
+    found.narrow(0, 0, count)?.matmul(&others.t()?)? * SCALE
 }
 
 /// The tokens, the mask and the types of texts `[N, 3, S]`, each `[N, S]`.
@@ -121,7 +137,7 @@ fn columns(texts: &Tensor) -> polygrad::Result<[Tensor; 3]> {
     Ok([texts.select(1, 0)?, texts.select(1, 1)?, texts.select(1, 2)?])
 }
 
-fn input<'a>([ids, mask, types]: &[&'a Tensor; 3], kinds: usize) -> BertInput<'a> {
+fn input([ids, mask, types]: &[Tensor; 3], kinds: usize) -> BertInput<'_> {
     let input = BertInput::new(ids).attention_mask(mask);
     match kinds {
         0 | 1 => input,

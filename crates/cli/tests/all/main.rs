@@ -11,6 +11,8 @@ mod commands;
 mod convert;
 #[cfg(feature = "text")]
 mod finetune;
+#[cfg(feature = "text")]
+mod graphs;
 #[cfg(unix)]
 mod gym;
 mod images;

@@ -13,7 +13,7 @@ use crate::common::Scene;
 
 /// The folders `classifier` and `sentences` with small models in the form of the Hub and of sentence-transformers, and
 /// their examples. `cases.json` has PyTorch's results, by scripts/make_finetune_cases.py.
-fn scene() -> Scene {
+pub(crate) fn scene() -> Scene {
     let scene = Scene::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
@@ -32,7 +32,7 @@ fn scene() -> Scene {
     scene
 }
 
-fn json_of(scene: &Scene, name: &str) -> Value {
+pub(crate) fn json_of(scene: &Scene, name: &str) -> Value {
     serde_json::from_slice(&scene.read(name)).unwrap()
 }
 
@@ -41,14 +41,14 @@ fn rows(scene: &Scene, name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn numbers(value: &Value) -> Vec<f64> {
+pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     match value.as_array() {
         Some(values) => values.iter().flat_map(numbers).collect(),
         None => vec![value.as_f64().unwrap()],
     }
 }
 
-fn must_be_close(found: &[f64], wanted: &[f64], most: f64, what: &str) {
+pub(crate) fn must_be_close(found: &[f64], wanted: &[f64], most: f64, what: &str) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (a, b) in found.iter().zip(wanted) {
         assert!((a - b).abs() <= most * b.abs().max(1.0), "{what}: {a} {b}");
@@ -56,7 +56,7 @@ fn must_be_close(found: &[f64], wanted: &[f64], most: f64, what: &str) {
 }
 
 /// The logits of a folder's classifier for the validation examples.
-fn logits(scene: &Scene, folder: &str) -> Vec<f64> {
+pub(crate) fn logits(scene: &Scene, folder: &str) -> Vec<f64> {
     let device = Device::new("cpu").unwrap();
     let path = scene.path(folder);
     let model = BertClassifier::new(&BertConfig::load(path.join("config.json")).unwrap(), &device).unwrap();
@@ -97,7 +97,7 @@ fn vectors(scene: &Scene, folder: &str, examples: &str) -> Vec<f64> {
 }
 
 /// Fails unless the losses and metrics of all epochs equal the recorded ones.
-fn must_have_rows(scene: &Scene, run: &str, case: &Value) {
+pub(crate) fn must_have_rows(scene: &Scene, run: &str, case: &Value) {
     let metrics = scene.metrics(run);
     let wanted = case["rows"].as_array().unwrap();
     assert_eq!(metrics.len(), 1 + 2 * wanted.len());
