@@ -112,6 +112,9 @@ impl GraphModel {
             },
             Goal::Classify(classes) => match (logits, tokens) {
                 (Some(logits), _) if classes.is_empty() || classes == known => (logits, None),
+                (Some(_), _) if known.is_empty() => {
+                    return Err(bad("has logits, and config.json does not name their classes".to_owned()));
+                }
                 (Some(_), _) => {
                     return Err(bad(format!(
                         "tells {} apart, and its head stays: the examples have {}",
