@@ -3,6 +3,7 @@
 mod blocks;
 mod family;
 mod meaning;
+mod methods;
 mod op;
 mod operands;
 mod params;
@@ -11,6 +12,7 @@ mod table;
 
 pub use blocks::BlockScheme;
 pub use family::{Activation, ArgOp, BinaryOp, CompareOp, ReduceOp, UnaryOp};
+pub(crate) use methods::op_pattern;
 pub use op::{Op, OpDesc, SavedTensor};
 pub(crate) use operands::{Operands, malformed};
 pub use operands::{Owned, Tensors};
@@ -18,4 +20,3 @@ pub use params::{
     AdamParams, ConvParams, CrossEntropyParams, PoolParams, Prepack, SgdParams, SliceRange, window_positions,
 };
 pub use results::TensorType;
-pub(crate) use table::op_pattern;

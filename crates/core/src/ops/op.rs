@@ -1,6 +1,6 @@
 //! Any op as a value: for the gradient graph, for erased backends, and for asking what a backend supports.
 
-use super::table::op_pattern;
+use super::methods::op_pattern;
 use super::{
     Activation, AdamParams, ArgOp, BinaryOp, BlockScheme, CompareOp, ConvParams, CrossEntropyParams, PoolParams,
     Prepack, ReduceOp, SgdParams, SliceRange, UnaryOp,

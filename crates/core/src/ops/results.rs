@@ -1,6 +1,6 @@
 //! The shapes and dtypes of an op's results, without computing them.
 
-use super::table::op_pattern;
+use super::methods::op_pattern;
 use super::{BlockScheme, Op, Operands, SliceRange};
 use crate::{Axes, DType, Error, Outputs, Result, Shape, for_each_op};
 
