@@ -3,9 +3,9 @@
 use std::sync::{Mutex, OnceLock};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Driver,
-    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
-    ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, Driver,
+    DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
+    Scatter, Softmax, Sort, Unary,
 };
 use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result, Shape, random_host};
 
@@ -201,13 +201,7 @@ impl ComputeBackend for WgpuDriver {
     }
 
     fn gemm(&self, call: &Gemm) -> Result<()> {
-        let one = Batch {
-            count: 1,
-            stride_a: 0,
-            stride_b: 0,
-            stride_c: 0,
-        };
-        self.batched_gemm(call, &one)
+        self.batched_gemm(call, &Batch::ONE)
     }
 
     fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
@@ -232,28 +226,11 @@ impl ComputeBackend for WgpuDriver {
     }
 
     fn unary(&self, call: &Unary) -> Result<()> {
-        let mut session = self.session()?;
-        let mut program = ElementwiseProgram::default();
-        let x = program.input(call.dtype);
-        let y = program.push(Step::Unary(call.op, x))?;
-        program.output(y);
-        row(
-            &mut session,
-            &program,
-            call.len,
-            &[(call.input, call.dtype)],
-            (call.output, y),
-        )
+        call.by_elementwise(self)
     }
 
     fn binary(&self, call: &Binary) -> Result<()> {
-        let mut session = self.session()?;
-        let mut program = ElementwiseProgram::default();
-        let (a, b) = (program.input(call.dtype), program.input(call.dtype));
-        let y = program.push(Step::Binary(call.op, a, b))?;
-        program.output(y);
-        let inputs = [(call.a, call.dtype), (call.b, call.dtype)];
-        row(&mut session, &program, call.len, &inputs, (call.output, y))
+        call.by_elementwise(self)
     }
 
     fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
@@ -261,20 +238,7 @@ impl ComputeBackend for WgpuDriver {
     }
 
     fn fill(&self, call: &Fill) -> Result<()> {
-        let mut session = self.session()?;
-        let shape = Shape::new(&[call.len]).map_err(|_| {
-            Error::invalid(format!("{} elements are more than any memory has", call.len)).with_op("fill")
-        })?;
-        let mut program = ElementwiseProgram::default();
-        let x = program.scalar(call.dtype);
-        program.output(x);
-        session.elementwise(&Elementwise {
-            program: &program,
-            shape,
-            inputs: &[],
-            scalars: &[call.value],
-            outputs: &[DeviceView::contiguous(call.output, call.dtype, shape)],
-        })
+        call.by_elementwise(self)
     }
 
     fn random(&self, call: &Random) -> Result<()> {
@@ -349,25 +313,4 @@ impl ComputeBackend for WgpuDriver {
 /// Adds the op to an error, unless a part of the call has already named another.
 fn named(op: &'static str, result: Result<()>) -> Result<()> {
     result.map_err(|error| error.with_op(op))
-}
-
-/// Runs a program over contiguous elements.
-fn row(
-    session: &mut Session<'_>,
-    program: &ElementwiseProgram,
-    len: usize,
-    inputs: &[(DevicePtr, DType)],
-    (output, value): (DevicePtr, polygrad_core::compute::Value),
-) -> Result<()> {
-    let shape = Shape::new(&[len])?;
-    let view = |&(ptr, dtype): &(DevicePtr, DType)| DeviceView::contiguous(ptr, dtype, shape);
-    let inputs: Vec<_> = inputs.iter().map(view).collect();
-    let dtype = program.dtype(value).unwrap_or(DType::F32);
-    session.elementwise(&Elementwise {
-        program,
-        shape,
-        inputs: &inputs,
-        scalars: &[],
-        outputs: &[view(&(output, dtype))],
-    })
 }

@@ -327,17 +327,11 @@ mod tests {
             c: pc,
             ldc: n,
         };
-        let batch = Batch {
-            count: 1,
-            stride_a: 0,
-            stride_b: 0,
-            stride_c: 0,
-        };
         let form = Form {
             plan: Plan::Tiled(LARGE),
             ..Form::new(&call, 1, true)
         };
-        driver.session().unwrap().gemm_by(form, &call, &batch).unwrap();
+        driver.session().unwrap().gemm_by(form, &call, &Batch::ONE).unwrap();
         let mut c = vec![0f32; m * n];
         driver.copy_dtoh(bytemuck::cast_slice_mut(&mut c), pc).unwrap();
         for i in 0..m {

@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use memory::{Memory, whole};
 use numbers::{as_real, binary, compare, reduce, round, unary};
 use polygrad_core::compute::{
-    Attention, Batch, Binary, ComputeBackend, Conv2d, DevicePtr, Driver, DriverCapabilities, Elementwise,
-    ElementwiseProgram, Gemm, Kernel, Reduce, Step, Unary, Value,
+    Attention, Batch, Binary, ComputeBackend, Conv2d, DevicePtr, Driver, DriverCapabilities, Elementwise, Gemm, Kernel,
+    Reduce, Step, Unary, Value,
 };
-use polygrad_core::{DType, Error, ErrorKind, Result, Scalar, Shape};
+use polygrad_core::{DType, Error, ErrorKind, Result, Scalar};
 
 /// The required minimum of dtypes.
 const DTYPES: [DType; 3] = [DType::F32, DType::I64, DType::Bool];
@@ -36,35 +36,6 @@ impl ToyDriver {
             false => Err(Error::new(ErrorKind::NotInitialized, "the driver is not open").with_hint("call init first")),
         };
         result.map_err(|error| error.with_op(op).with_device(self.name()))
-    }
-
-    /// Applies a function of one step to the elements in a row.
-    fn row(
-        &self,
-        op: &'static str,
-        dtype: DType,
-        len: usize,
-        inputs: &[DevicePtr],
-        output: DevicePtr,
-        step: impl FnOnce(&[Value]) -> Step,
-    ) -> Result<()> {
-        let mut program = ElementwiseProgram::default();
-        let values: Vec<_> = inputs.iter().map(|_| program.input(dtype)).collect();
-        let value = program.push(step(&values))?;
-        program.output(value);
-        let views = inputs
-            .iter()
-            .map(|&ptr| whole(ptr, dtype, &[len]))
-            .collect::<Result<Vec<_>>>()?;
-        let output = whole(output, program.dtype(value).unwrap_or(dtype), &[len])?;
-        let run = Elementwise {
-            program: &program,
-            shape: Shape::new(&[len])?,
-            inputs: &views,
-            scalars: &[],
-            outputs: &[output],
-        };
-        self.call(op, |memory| elementwise(memory, &run))
     }
 }
 
@@ -125,13 +96,7 @@ impl ComputeBackend for ToyDriver {
     }
 
     fn gemm(&self, call: &Gemm) -> Result<()> {
-        let one = Batch {
-            count: 1,
-            stride_a: 0,
-            stride_b: 0,
-            stride_c: 0,
-        };
-        self.batched_gemm(call, &one)
+        self.batched_gemm(call, &Batch::ONE)
     }
 
     fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
@@ -258,20 +223,11 @@ impl ComputeBackend for ToyDriver {
     }
 
     fn unary(&self, call: &Unary) -> Result<()> {
-        let step = |x: &[Value]| Step::Unary(call.op, x[0]);
-        self.row(call.op.name(), call.dtype, call.len, &[call.input], call.output, step)
+        call.by_elementwise(self)
     }
 
     fn binary(&self, call: &Binary) -> Result<()> {
-        let step = |x: &[Value]| Step::Binary(call.op, x[0], x[1]);
-        self.row(
-            call.op.name(),
-            call.dtype,
-            call.len,
-            &[call.a, call.b],
-            call.output,
-            step,
-        )
+        call.by_elementwise(self)
     }
 
     fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {

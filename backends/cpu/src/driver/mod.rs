@@ -18,9 +18,9 @@ mod tests;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use polygrad_core::compute::{
-    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, DeviceView, Driver,
-    DriverCapabilities, Elementwise, ElementwiseProgram, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce,
-    ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    ArgReduce, Attention, Batch, Binary, ComputeBackend, Conv2d, CrossEntropy, CumSum, DevicePtr, Driver,
+    DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random, Reduce, ReduceAxes,
+    Scatter, Softmax, Sort, Unary,
 };
 use polygrad_core::{Availability, DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
@@ -94,35 +94,6 @@ impl CpuDriver {
         run(&self.memory).map_err(|error| {
             let (op, device) = name();
             error.with_op(op).with_device(device)
-        })
-    }
-
-    /// Runs a program of one step over contiguous elements.
-    fn step(
-        &self,
-        name: &'static str,
-        dtype: DType,
-        len: usize,
-        inputs: &[DevicePtr],
-        output: DevicePtr,
-        step: impl FnOnce(&[polygrad_core::compute::Value]) -> Step,
-    ) -> Result<()> {
-        self.call(name, |found| {
-            let shape = memory::shape(&[len])?;
-            let mut program = ElementwiseProgram::default();
-            let values: Vec<_> = inputs.iter().map(|_| program.input(dtype)).collect();
-            let value = program.push(step(&values))?;
-            program.output(value);
-            let result = program.dtype(value).unwrap_or(dtype);
-            let views: Vec<_> = (inputs.iter().map(|&ptr| DeviceView::contiguous(ptr, dtype, shape))).collect();
-            let run = Elementwise {
-                program: &program,
-                shape,
-                inputs: &views,
-                scalars: &[],
-                outputs: &[DeviceView::contiguous(output, result, shape)],
-            };
-            elementwise::elementwise(found, &run, self.device)
         })
     }
 }
@@ -215,13 +186,7 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn gemm(&self, call: &Gemm) -> Result<()> {
-        let one = Batch {
-            count: 1,
-            stride_a: 0,
-            stride_b: 0,
-            stride_c: 0,
-        };
-        self.call("gemm", |memory| products::gemm(memory, call, &one, self.device))
+        self.call("gemm", |memory| products::gemm(memory, call, &Batch::ONE, self.device))
     }
 
     fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
@@ -249,20 +214,11 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn unary(&self, call: &Unary) -> Result<()> {
-        let step = |x: &[_]| Step::Unary(call.op, x[0]);
-        self.step(call.op.name(), call.dtype, call.len, &[call.input], call.output, step)
+        call.by_elementwise(self)
     }
 
     fn binary(&self, call: &Binary) -> Result<()> {
-        let step = |x: &[_]| Step::Binary(call.op, x[0], x[1]);
-        self.step(
-            call.op.name(),
-            call.dtype,
-            call.len,
-            &[call.a, call.b],
-            call.output,
-            step,
-        )
+        call.by_elementwise(self)
     }
 
     fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
@@ -271,20 +227,7 @@ impl ComputeBackend for CpuDriver {
     }
 
     fn fill(&self, call: &Fill) -> Result<()> {
-        self.call("fill", |found| {
-            let shape = memory::shape(&[call.len])?;
-            let mut program = ElementwiseProgram::default();
-            let value = program.scalar(call.dtype);
-            program.output(value);
-            let run = Elementwise {
-                program: &program,
-                shape,
-                inputs: &[],
-                scalars: &[call.value],
-                outputs: &[DeviceView::contiguous(call.output, call.dtype, shape)],
-            };
-            elementwise::elementwise(found, &run, self.device)
-        })
+        call.by_elementwise(self)
     }
 
     fn random(&self, call: &Random) -> Result<()> {

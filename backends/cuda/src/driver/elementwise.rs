@@ -1,6 +1,6 @@
 //! Programs of element-wise steps.
 
-use polygrad_core::compute::{DevicePtr, DeviceView, Elementwise, ElementwiseProgram, Step, Value};
+use polygrad_core::compute::{DevicePtr, DeviceView, Elementwise, ElementwiseProgram, Step};
 use polygrad_core::{DType, Element, Error, Result, Scalar, Shape, dispatch_dtype};
 
 use super::memory::{Space, shape_of};
@@ -26,33 +26,6 @@ pub(super) fn elementwise(queue: &Queue, space: &Space<'_>, call: &Elementwise<'
         return Ok(());
     }
     at(queue, call, &addresses)
-}
-
-/// Runs a program of one step over contiguous elements.
-pub(super) fn step(
-    queue: &Queue,
-    space: &Space<'_>,
-    dtype: DType,
-    len: usize,
-    inputs: &[DevicePtr],
-    output: DevicePtr,
-    step: impl FnOnce(&[Value]) -> Step,
-) -> Result<()> {
-    let shape = shape_of(&[len])?;
-    let mut program = ElementwiseProgram::default();
-    let values: Vec<_> = inputs.iter().map(|_| program.input(dtype)).collect();
-    let value = program.push(step(&values))?;
-    program.output(value);
-    let result = program.dtype(value).unwrap_or(dtype);
-    let views: Vec<_> = (inputs.iter().map(|&ptr| DeviceView::contiguous(ptr, dtype, shape))).collect();
-    let run = Elementwise {
-        program: &program,
-        shape,
-        inputs: &views,
-        scalars: &[],
-        outputs: &[DeviceView::contiguous(output, result, shape)],
-    };
-    elementwise(queue, space, &run)
 }
 
 /// Runs a program whose views begin at these addresses.

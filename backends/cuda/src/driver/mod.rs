@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use polygrad_core::compute::{
     ArgReduce, Attention, AttentionBackward, Batch, Binary, ByteCopy, ComputeBackend, Conv2d, CrossEntropy, CumSum,
-    DevicePtr, DeviceView, Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d,
-    Random, Recording, Reduce, ReduceAxes, Scatter, Softmax, Sort, Step, Unary,
+    DevicePtr, Driver, DriverCapabilities, Elementwise, Fill, Gather, Gemm, Kernel, LayerNorm, Pool2d, Random,
+    Recording, Reduce, ReduceAxes, Scatter, Softmax, Sort, Unary,
 };
 use polygrad_core::{DType, DeviceInfo, DeviceSpec, Error, ErrorKind, Result};
 
 use crate::runtime::{self, Cuda, Runtime};
 use elementwise::floats;
-use memory::{Space, shape_of};
+use memory::Space;
 use queue::Queue;
 
 /// A driver for one NVIDIA GPU.
@@ -248,13 +248,7 @@ impl ComputeBackend for CudaDriver {
     }
 
     fn gemm(&self, call: &Gemm) -> Result<()> {
-        let one = Batch {
-            count: 1,
-            stride_a: 0,
-            stride_b: 0,
-            stride_c: 0,
-        };
-        self.call("gemm", |queue, space| products::gemm(queue, space, call, &one))
+        self.call("gemm", |queue, space| products::gemm(queue, space, call, &Batch::ONE))
     }
 
     fn batched_gemm(&self, call: &Gemm, batch: &Batch) -> Result<()> {
@@ -287,17 +281,11 @@ impl ComputeBackend for CudaDriver {
     }
 
     fn unary(&self, call: &Unary) -> Result<()> {
-        let step = |x: &[_]| Step::Unary(call.op, x[0]);
-        self.call(call.op.name(), |queue, space| {
-            elementwise::step(queue, space, call.dtype, call.len, &[call.input], call.output, step)
-        })
+        call.by_elementwise(self)
     }
 
     fn binary(&self, call: &Binary) -> Result<()> {
-        let (inputs, step) = ([call.a, call.b], |x: &[_]| Step::Binary(call.op, x[0], x[1]));
-        self.call(call.op.name(), |queue, space| {
-            elementwise::step(queue, space, call.dtype, call.len, &inputs, call.output, step)
-        })
+        call.by_elementwise(self)
     }
 
     fn elementwise(&self, call: &Elementwise<'_>) -> Result<()> {
@@ -307,11 +295,7 @@ impl ComputeBackend for CudaDriver {
     }
 
     fn fill(&self, call: &Fill) -> Result<()> {
-        self.call("fill", |queue, space| {
-            let shape = shape_of(&[call.len])?;
-            let view = DeviceView::contiguous(call.output, call.dtype, shape);
-            elementwise::fill(queue, space, &view, call.value)
-        })
+        call.by_elementwise(self)
     }
 
     fn random(&self, call: &Random) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Arguments of driver calls: one struct for each kernel.
 
-use super::{DevicePtr, DeviceView, ElementwiseProgram};
+use super::{ComputeBackend, DevicePtr, DeviceView, ElementwiseProgram};
 use crate::{
     ArgOp, Axes, BinaryOp, CrossEntropyParams, DType, Distribution, Error, RandomKey, ReduceOp, Result, Scalar, Shape,
     UnaryOp,
@@ -67,6 +67,27 @@ pub struct Unary {
     pub output: DevicePtr,
 }
 
+impl Unary {
+    /// Makes the call by [`ComputeBackend::unary_strided`], for drivers whose element-wise kernels take any layout.
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn by_elementwise(&self, driver: &(impl ComputeBackend + ?Sized)) -> Result<()> {
+        let result = if self.op.is_predicate() {
+            DType::Bool
+        } else {
+            self.dtype
+        };
+        let run = |shape| {
+            let input = DeviceView::contiguous(self.input, self.dtype, shape);
+            driver.unary_strided(self.op, &input, &DeviceView::contiguous(self.output, result, shape))
+        };
+        in_a_row(self.len)
+            .and_then(run)
+            .map_err(|error| error.with_op(self.op.name()))
+    }
+}
+
 /// A function of two lists of `len` contiguous elements. The output may be an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binary {
@@ -82,6 +103,23 @@ pub struct Binary {
     pub b: DevicePtr,
     /// Written.
     pub output: DevicePtr,
+}
+
+impl Binary {
+    /// Makes the call by [`ComputeBackend::binary_strided`], for drivers whose element-wise kernels take any layout.
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn by_elementwise(&self, driver: &(impl ComputeBackend + ?Sized)) -> Result<()> {
+        let run = |shape| {
+            let [a, b, output] =
+                [self.a, self.b, self.output].map(|ptr| DeviceView::contiguous(ptr, self.dtype, shape));
+            driver.binary_strided(self.op, &a, &b, &output)
+        };
+        in_a_row(self.len)
+            .and_then(run)
+            .map_err(|error| error.with_op(self.op.name()))
+    }
 }
 
 /// A run of an [`ElementwiseProgram`] over all elements of a shape.
@@ -298,6 +336,29 @@ pub struct Fill {
     pub output: DevicePtr,
 }
 
+impl Fill {
+    /// Makes the call by [`ComputeBackend::elementwise`], for drivers that fill as fast with it as with a kernel for
+    /// that.
+    ///
+    /// # Errors
+    /// Those of that method.
+    pub fn by_elementwise(&self, driver: &(impl ComputeBackend + ?Sized)) -> Result<()> {
+        let mut program = ElementwiseProgram::default();
+        let value = program.scalar(self.dtype);
+        program.output(value);
+        let run = |shape| {
+            driver.elementwise(&Elementwise {
+                program: &program,
+                shape,
+                inputs: &[],
+                scalars: &[self.value],
+                outputs: &[DeviceView::contiguous(self.output, self.dtype, shape)],
+            })
+        };
+        in_a_row(self.len).and_then(run).map_err(|error| error.with_op("fill"))
+    }
+}
+
 /// Random numbers in `len` contiguous elements: those of [`random_host`](crate::random_host).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Random {
@@ -311,6 +372,14 @@ pub struct Random {
     pub key: RandomKey,
     /// Written.
     pub output: DevicePtr,
+}
+
+/// The shape of this many elements.
+///
+/// # Errors
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if no memory holds them.
+fn in_a_row(len: usize) -> Result<Shape> {
+    Shape::new(&[len]).map_err(|error| Error::invalid(error.message().to_owned()))
 }
 
 /// The size of this many elements in bytes.

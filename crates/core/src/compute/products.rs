@@ -118,6 +118,14 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// One product.
+    pub const ONE: Self = Self {
+        count: 1,
+        stride_a: 0,
+        stride_b: 0,
+        stride_c: 0,
+    };
+
     /// [`Gemm::spans`] of all products.
     ///
     /// # Errors
