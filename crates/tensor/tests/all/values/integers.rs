@@ -10,30 +10,13 @@ use polygrad_tensor::{
 /// Not representable in f64.
 const ODD: i64 = (1 << 53) + 1;
 
-/// Runs each test on each backend.
-macro_rules! on_backends {
-    ($($test:ident)*) => {$(
-        mod $test {
-            #[test]
-            fn on_cpu() {
-                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default()).unwrap();
-            }
-
-            #[test]
-            fn on_reference() {
-                super::$test(&polygrad_tensor::Device::<polygrad_reference::Reference>::default()).unwrap();
-            }
-        }
-    )*};
-}
-
-on_backends! {
-    products_wrap
-    products_in_other_forms_wrap
-    convolutions_wrap
-    limits_are_exact
-    large_numbers_stay_exact
-}
+on_backends!(
+    products_wrap,
+    products_in_other_forms_wrap,
+    convolutions_wrap,
+    limits_are_exact,
+    large_numbers_stay_exact,
+);
 
 fn list<T: Element, B: Backend>(values: &[T], shape: &[usize], device: &Device<B>) -> Result<Tensor<B>> {
     Tensor::from_slice(values, shape, device)

@@ -1,6 +1,30 @@
 //! Results of ops against literal numbers: indexing, dtypes, integers, new tensors, joins, Einstein sums, other
 //! backends.
 
+/// Runs each test on the reference, on the CPU backend, and on the erased CPU backend.
+macro_rules! on_backends {
+    ($($test:ident),* $(,)?) => {
+        mod reference {
+            $(#[test]
+            fn $test() -> polygrad_tensor::Result<()> {
+                super::$test(&polygrad_tensor::Device::<polygrad_reference::Reference>::default())
+            })*
+        }
+        mod cpu {
+            $(#[test]
+            fn $test() -> polygrad_tensor::Result<()> {
+                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default())
+            })*
+        }
+        mod erased {
+            $(#[test]
+            fn $test() -> polygrad_tensor::Result<()> {
+                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default().into_any())
+            })*
+        }
+    };
+}
+
 mod backends;
 mod chains;
 mod creation;

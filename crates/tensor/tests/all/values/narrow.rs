@@ -8,30 +8,6 @@ use polygrad_tensor::{
     RoundingMode, Scalar, Tensor,
 };
 
-/// Runs each test on the reference, on the CPU backend, and on the erased CPU backend.
-macro_rules! on_backends {
-    ($($test:ident),* $(,)?) => {
-        mod reference {
-            $(#[test]
-            fn $test() -> polygrad_tensor::Result<()> {
-                super::$test(&polygrad_tensor::Device::<super::Reference>::default())
-            })*
-        }
-        mod cpu {
-            $(#[test]
-            fn $test() -> polygrad_tensor::Result<()> {
-                super::$test(&polygrad_tensor::Device::<super::Cpu>::default())
-            })*
-        }
-        mod erased {
-            $(#[test]
-            fn $test() -> polygrad_tensor::Result<()> {
-                super::$test(&polygrad_tensor::Device::<super::Cpu>::default().into_any())
-            })*
-        }
-    };
-}
-
 on_backends!(
     means_of_more_than_f16_counts,
     numbers_are_not_rounded,

@@ -1,25 +1,6 @@
 //! Variance and norms where rounding or an infinite slope would make them wrong.
 
-use polygrad_cpu::Cpu;
-use polygrad_reference::Reference;
 use polygrad_tensor::{Backend, BackwardOptions, DType, Device, Result, Tensor};
-
-macro_rules! on_backends {
-    ($($test:ident),* $(,)?) => {
-        mod reference {
-            $(#[test]
-            fn $test() -> polygrad_tensor::Result<()> {
-                super::$test(&polygrad_tensor::Device::<super::Reference>::default())
-            })*
-        }
-        mod cpu {
-            $(#[test]
-            fn $test() -> polygrad_tensor::Result<()> {
-                super::$test(&polygrad_tensor::Device::<super::Cpu>::default())
-            })*
-        }
-    };
-}
 
 on_backends!(
     equal_values_have_no_slope,
