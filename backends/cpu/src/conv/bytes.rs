@@ -1,5 +1,5 @@
-//! Convolution of bytes. If a group has hardly any outputs, as in depthwise convolutions, making words of the image
-//! would cost more than the product, so such sums are computed in floats, which hold them exactly.
+//! Convolution of bytes. If a group has few outputs, as in depthwise convolutions, packing the image into words would
+//! cost more than the product, so that such sums are computed in floats, which hold them exactly.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ use crate::{CpuDevice, CpuTensor};
 use polygrad_cpu_kernels::conv::geometry::Geometry;
 use polygrad_cpu_kernels::conv::{few, filters};
 
-/// The most outputs of a group for which words are not worth their way.
+/// The most outputs of a group that are computed in floats.
 const FEW: usize = 2;
 
 /// The most products of two numbers between -255 and 255 whose sum f32 holds exactly, in any order.

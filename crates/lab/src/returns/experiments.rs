@@ -155,7 +155,7 @@ const fn like(mean: f64, error: f64, published: &'static str) -> Figure {
     }
 }
 
-/// In a maze, from so many percent to so many.
+/// The percentage of mazes that are won, from `least` to `most`.
 const fn turns_right(least: f64, most: f64) -> Figure {
     Figure {
         measure: Measure::Won(1000),

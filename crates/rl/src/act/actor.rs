@@ -56,7 +56,7 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// For a policy on this device that is to choose among these actions, and to give what is asked for.
+    /// For a policy on this device, which chooses among `actions`, and of which `asked` names the other results.
     pub(crate) fn new(device: Device, actions: ActionSpace, asked: Asked) -> Self {
         Self {
             device,
@@ -130,12 +130,12 @@ impl Actor {
     }
 }
 
-/// Outputs, values if they are asked for, logarithms of standard deviations if there are some, what explores if that is
-/// asked for, and the next state: of observations, and for a policy with memory where they begin episodes, and the
-/// state.
+/// The results of a policy, in this order: outputs, values if asked for, logarithms of standard deviations if it has
+/// them, the noise of exploration if asked for, and the next state. The inputs are observations and, for a policy with
+/// memory, the rows that begin episodes, and the state.
 ///
 /// # Errors
-/// Those of the policy; when it does not choose among `actions`, or lacks what is asked for.
+/// Those of the policy; when it does not choose among `actions`, or lacks a result that is asked for.
 fn computed(
     policy: &(impl Policy + ?Sized),
     actions: &ActionSpace,

@@ -65,12 +65,12 @@ impl<B: Backend> BoundedPolicy<B> {
         })
     }
 
-    /// The same with actions that are drawn by [state-dependent exploration](StateDependentNoise), whose gradient
-    /// reaches the features; `log_std_init` is the logarithm of the standard deviations of the noise's matrix at the
-    /// beginning. Means are clipped at −2 and 2 before tanh.
+    /// Draws actions by [state-dependent exploration](StateDependentNoise), whose gradient reaches the features.
+    /// `log_std_init` is the logarithm of the initial standard deviations of the noise's matrix. Means are clipped to −2
+    /// to 2 before tanh.
     ///
     /// # Errors
-    /// When the number is none, or memory runs out.
+    /// When `log_std_init` is NaN or infinite, or memory runs out.
     pub fn use_sde(mut self, log_std_init: f64) -> Result<Self> {
         let weight = &self.mean.weight;
         let size = [weight.shape()[1], weight.shape()[0]];
@@ -79,7 +79,7 @@ impl<B: Backend> BoundedPolicy<B> {
         Ok(self)
     }
 
-    /// The shape of the noise that draws actions for so many rows: `[rows, actions]`, or with state-dependent
+    /// The shape of the noise that draws actions for `rows` rows: `[rows, actions]`, or with state-dependent
     /// exploration `[features, actions]`.
     pub fn noise_shape(&self, rows: usize) -> [usize; 2] {
         let weight = self.mean.weight.shape();
@@ -89,7 +89,7 @@ impl<B: Backend> BoundedPolicy<B> {
         }
     }
 
-    /// Takes other bounds.
+    /// Sets the bounds of the actions.
     ///
     /// # Errors
     /// If their number is not that of the actions, or one is infinite.
@@ -174,7 +174,7 @@ impl<B: Backend> BoundedPolicy<B> {
         Ok((self.within_bounds(&squashed)?, log_prob))
     }
 
-    /// How actions are explored, if that depends on the state.
+    /// The noise that depends on the state, if the policy explores by it.
     fn state_dependent(&self, features: &Tensor<B>) -> Option<StateDependentNoise<B>> {
         let log_std = self.sde_log_std.as_ref()?.tensor();
         Some(StateDependentNoise {
@@ -183,11 +183,11 @@ impl<B: Backend> BoundedPolicy<B> {
         })
     }
 
-    /// Matrices of state-dependent exploration for so many rows, `[rows, features, actions]`, without gradients:
-    /// `normal` are as many numbers of the standard normal distribution.
+    /// A matrix of state-dependent exploration for each of `rows` rows, `[rows, features, actions]`, without gradients.
+    /// `normal` has a number of the standard normal distribution for each element.
     ///
     /// # Errors
-    /// When the policy does not explore so, or there are more or fewer numbers.
+    /// When the policy has no state-dependent exploration, or `normal` has another number of elements.
     pub fn noise_matrices(&self, normal: &Tensor<B>, rows: usize) -> Result<Tensor<B>> {
         let Some(log_std) = &self.sde_log_std else {
             return Err(Error::invalid("this policy has no state-dependent exploration").with_op("BoundedPolicy"));
@@ -197,7 +197,7 @@ impl<B: Backend> BoundedPolicy<B> {
         normal.reshape([rows, features, actions])?.mul(&std)
     }
 
-    /// Actions `[N, actions]` that are explored by such matrices, one for each row.
+    /// Actions `[N, actions]` with the noise of [matrices](Self::noise_matrices), one for each row.
     ///
     /// # Errors
     /// As [`BoundedPolicy::action`]; when shapes do not fit.

@@ -270,8 +270,8 @@ pub(super) fn mountain_car() -> Vec<Preset> {
     ]
 }
 
-/// The first ones of SAC and TD3 are own ones, with small networks: nothing is found there without noise that goes on
-/// for many steps.
+/// The first presets of SAC and TD3 are our own, with small networks: they only find the goal with noise that is
+/// correlated over many steps.
 pub(super) fn mountain_car_continuous() -> Vec<Preset> {
     let noise = ExplorationNoise::OrnsteinUhlenbeck(0.5);
     let ppo = Preset {

@@ -12,7 +12,7 @@ use crate::{HostBlocks, StateDict};
 
 const NAME: &str = "llama_from_gguf";
 
-/// What llama.cpp has computed out of a scaling of rotary positions, which is none of the model's tensors.
+/// The tensor in which llama.cpp stores the factors of scaled rotary positions. The model has no such tensor.
 const FACTORS: &str = "rope_freqs.weight";
 
 /// A value of a GGUF file's metadata, as far as a [`LlamaConfig`] needs them.
@@ -45,17 +45,18 @@ impl GgufTensor {
     }
 }
 
-/// Whose order the rows of queries and keys are in.
+/// The program that orders the rows of queries and keys in this way.
 #[derive(Clone, Copy)]
 enum Order {
     HuggingFace,
     LlamaCpp,
 }
 
-/// The config and the state dict of a [`Llama`](super::Llama), from the tensors of a GGUF file, whose shapes are as in
-/// PyTorch (`[out, in]`: GGUF writes them the other way round) and whose values are floats, and from a look into its
-/// metadata. Of the architectures `llama` and `qwen2`; the rows of queries and keys of the former, which llama.cpp
-/// keeps in another order, are put back.
+/// The config and the state dict of a [`Llama`](super::Llama), from the tensors of a GGUF file and a function that
+/// looks up its metadata. Tensors are floats, with shapes as in PyTorch: `[out, in]`, which GGUF writes in reverse.
+///
+/// The architectures are `llama` and `qwen2`. In files of the former, llama.cpp has reordered the rows of queries and
+/// keys; the state dict has them in their original order.
 ///
 /// # Errors
 /// When the architecture is another, metadata or a tensor is missing, or there is a tensor that the model does not

@@ -38,7 +38,7 @@ impl Grouping {
         self.channels * self.across
     }
 
-    /// Words that hold all of them.
+    /// The number of words that hold all numbers.
     pub(super) fn words(self) -> usize {
         self.count().div_ceil(self.group)
     }

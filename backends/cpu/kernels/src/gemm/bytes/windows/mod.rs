@@ -1,11 +1,12 @@
-//! Convolutions of bytes without columns.
+//! Convolutions of bytes that do not copy patches of the image to columns.
 //!
-//! Bytes of an image that a filter multiplies together become words, each once: those of neighbouring channels at a
-//! position, or of neighbouring positions if there are few channels. Words of the same channels lie position by
-//! position, so that those that a tap reads for a register of output positions follow one another, whatever the tap.
+//! A word holds the bytes that one instruction multiplies: those of neighbouring channels at one position, or of
+//! neighbouring positions if there are few channels. Each word is made once. The words of the same channels are stored
+//! position by position, so that those that a tap reads for a register of output positions are contiguous.
 //!
-//! The image is unsigned; 128 is subtracted from filters. Of the terms in [`super`] one is constant for each filter, so
-//! that its sums begin with it, and with its bias. The other is 0 if the filters' zero points are 128.
+//! Bytes of the image are unsigned; 128 is subtracted from those of filters. One of the two terms in [`super`] is
+//! constant for each filter: sums start at that constant plus the bias. The other is 0 if the filters' zero points are
+//! 128.
 
 mod fill;
 mod layout;
@@ -121,7 +122,7 @@ pub struct Convolution<'a> {
     pub bias: &'a [i32],
 }
 
-/// Where the result goes, which has room for it.
+/// The destination of the result, with room for all of it.
 #[derive(Clone, Copy)]
 pub enum Out<'a> {
     Sums(*mut i32),
@@ -133,19 +134,20 @@ pub enum Out<'a> {
 // SAFETY: each task writes a part of its own.
 unsafe impl Sync for Out<'_> {}
 
-/// What is the same for all boxes.
+/// The values that all boxes share.
 struct Plan<'a> {
     of: &'a Convolution<'a>,
     layout: Layout,
-    /// What the sums of each output begin with.
+    /// The initial value of each output's sums.
     starts: Numbers,
     columns: Option<Columns>,
     out: Out<'a>,
-    /// Of each output.
+    /// The scale of each output.
     scales: Vec<f32>,
 }
 
-/// The term of filters whose zero points are not 128: a factor for each output, and what gives the sums of the columns.
+/// The term of filters whose zero points are not 128: a factor for each output times the sum of each patch, which is a
+/// product with a filter of ones.
 struct Columns {
     factors: Numbers,
     ones: Tiles,
@@ -242,7 +244,7 @@ impl Convolution<'_> {
     }
 }
 
-/// The same, as lines of one row.
+/// The geometry of a convolution with kernel 1 in which all positions of an image are in one row.
 fn flattened(g: &Geometry) -> Geometry {
     Geometry {
         input: [1, 1, g.plane()],
@@ -252,7 +254,7 @@ fn flattened(g: &Geometry) -> Geometry {
 }
 
 impl Plan<'_> {
-    /// The outputs of a group of an image, for a box that begins with a position.
+    /// Computes the outputs of a box that begins at position `first`; `part` counts the groups of all images.
     fn multiply(&self, layout: &Layout, part: usize, first: Extents) -> Result<()> {
         let g = self.of.g;
         let tiles = &self.of.filters.tiles;
@@ -340,7 +342,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Writes results of some outputs, `each` of an output, to where the box begins.
+    /// Writes the results of `rows` outputs, `each` of an output, to a box that begins at element `at`.
     fn give(&self, chunk: &Chunk, results: *const u8, (rows, each): (usize, usize), at: usize) {
         let (to, size) = match self.out {
             Out::Sums(to) => (to.cast(), size_of::<i32>()),

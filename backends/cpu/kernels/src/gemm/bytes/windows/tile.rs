@@ -22,7 +22,7 @@ pub(super) struct Multiply<'a> {
     pub(super) offsets: &'a [usize],
     /// See [`Chunk`](super::layout::Chunk).
     pub(super) places: &'a [usize],
-    /// What the sums of each filter begin with.
+    /// The initial value of each filter's sums.
     pub(super) starts: *const i32,
     /// Room for [`Dot::LANES`] sums of each place, filter by filter.
     pub(super) to: *mut i32,
@@ -44,7 +44,7 @@ impl Work for Multiply<'_> {
 }
 
 impl Multiply<'_> {
-    /// All filters times some registers, of which the first is number `at`.
+    /// Multiplies all filters by some registers, the first of which has index `at`.
     #[inline(always)]
     fn all<D: Dot, const N: usize>(&self, d: D, at: usize, places: [usize; N]) {
         let mut done = 0;
@@ -54,7 +54,7 @@ impl Multiply<'_> {
         }
     }
 
-    /// Some filters from one on times some registers, and how many filters.
+    /// Multiplies the largest tile of filters from `row` on by some registers. Returns the number of filters.
     ///
     /// # Safety
     /// The operands must have the filters and the places.
@@ -112,7 +112,7 @@ impl Multiply<'_> {
     }
 }
 
-/// Brings words into the caches that are needed soon, if there are any at this address.
+/// Prefetches the words at an address, which need not be valid.
 #[inline(always)]
 fn prefetch(at: *const u32) {
     // SAFETY: every processor of this architecture has the instruction, which does not fault.
@@ -154,8 +154,8 @@ impl Work for AddColumns {
     }
 }
 
-/// Makes bytes of sums: times a scale for each filter, plus a zero point. A pass of its own, since the compiler leaves
-/// tiles in memory that do so in their registers.
+/// Converts sums to bytes: times a scale for each filter, plus a zero point. This is a pass of its own, since the
+/// compiler would keep a tile that also converts in memory instead of in registers.
 pub(super) struct Finish {
     pub(super) rows: usize,
     pub(super) sums: *const i32,
@@ -163,7 +163,7 @@ pub(super) struct Finish {
     pub(super) count: usize,
     pub(super) scales: *const f32,
     pub(super) zero: u8,
-    /// Where the bytes of a filter go, `to_row` apart.
+    /// The destination of the first filter's bytes; those of the next filter follow after `to_row` bytes.
     pub(super) to: *mut u8,
     pub(super) to_row: usize,
 }
