@@ -1,7 +1,9 @@
 //! Shared parts of the optimizers.
 
 use polygrad_core::{BinaryOp, ReduceOp, UnaryOp};
-use polygrad_tensor::{Axes, Backend, DType, Error, Result, Shape};
+use polygrad_tensor::{Axes, Backend, DType, Error, HostTensor, Result, Shape};
+
+use crate::StateDict;
 
 /// The options of one kind of optimizer.
 pub(super) trait Options {
@@ -137,6 +139,30 @@ pub(super) fn check(name: &str, value: f64, range: impl std::ops::RangeBounds<f6
         return Ok(());
     }
     Err(Error::invalid(format!("{name} = {value:?} is outside {range:?}")).with_op("optimizer"))
+}
+
+/// The single number of a state dict under this name.
+///
+/// # Errors
+/// When it is missing or not a single number.
+pub(super) fn number_in(state: &StateDict, name: &str) -> std::result::Result<f64, String> {
+    match state.get(name).map(HostTensor::to_f64_vec).as_deref() {
+        Some(&[number]) => Ok(number),
+        Some(_) => Err(format!("mismatched: {name} is not one number")),
+        None => Err(format!("missing: {name}")),
+    }
+}
+
+/// [`number_in`] for a number of steps.
+///
+/// # Errors
+/// As [`number_in`], and when it is not a number of steps.
+pub(super) fn count_in(state: &StateDict, name: &str) -> std::result::Result<u64, String> {
+    match number_in(state, name)? {
+        // Step counters are far below 2⁵³, so f64 represents them exactly.
+        count if count >= 0.0 && count.fract() == 0.0 && count < 9e15 => Ok(count as u64),
+        count => Err(format!("mismatched: {name} = {count} is no number of steps")),
+    }
 }
 
 /// A parameter's new value, and its new state.

@@ -3,7 +3,7 @@
 use polygrad_tensor::{Backend, DType, Error, ErrorKind, Gradients, HostTensor, Result, Tensor, no_grad};
 
 use super::Optimizer;
-use super::common::{all_finite, check, largest};
+use super::common::{all_finite, check, count_in, largest, number_in};
 use crate::StateDict;
 use crate::options::options;
 
@@ -313,16 +313,7 @@ impl GradScaler {
     }
 
     fn loaded(&self, state: &StateDict) -> std::result::Result<Self, String> {
-        let number = |name: &str| match state.get(name).map(HostTensor::to_f64_vec).as_deref() {
-            Some(&[number]) => Ok(number),
-            Some(_) => Err(format!("mismatched: {name} is not one number")),
-            None => Err(format!("missing: {name}")),
-        };
-        let count = |name: &str| match number(name)? {
-            // Step counters are far below 2⁵³, so f64 represents them exactly.
-            count if count >= 0.0 && count.fract() == 0.0 && count < 9e15 => Ok(count as u64),
-            count => Err(format!("mismatched: {name} = {count} is no number of steps")),
-        };
+        let (number, count) = (|name| number_in(state, name), |name| count_in(state, name));
         let config = GradScalerConfig {
             init_scale: number(SCALE)?,
             growth_factor: number(GROWTH_FACTOR)?,

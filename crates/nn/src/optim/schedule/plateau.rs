@@ -4,7 +4,7 @@ use polygrad_tensor::{Backend, Error, ErrorKind, HostTensor, Result};
 
 use crate::StateDict;
 use crate::optim::Optimizer;
-use crate::optim::common::check;
+use crate::optim::common::{check, count_in, number_in};
 use crate::options::options;
 
 /// Whether a metric should fall or rise.
@@ -159,16 +159,7 @@ impl ReduceLROnPlateau {
     /// # Errors
     /// [`ErrorKind::StateDict`] when an entry is missing, or is not a single number.
     pub fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-        let number = |name: &str| match state.get(name).map(HostTensor::to_f64_vec).as_deref() {
-            Some(&[number]) => Ok(number),
-            Some(_) => Err(format!("mismatched: {name} is not one number")),
-            None => Err(format!("missing: {name}")),
-        };
-        let count = |name: &str| match number(name)? {
-            // Step counters are far below 2⁵³, so f64 represents them exactly.
-            count if count >= 0.0 && count.fract() == 0.0 && count < 9e15 => Ok(count as u64),
-            count => Err(format!("mismatched: {name} = {count} is no number of steps")),
-        };
+        let (number, count) = (|name| number_in(state, name), |name| count_in(state, name));
         let read = || -> std::result::Result<_, String> {
             Ok((number("best")?, count("num_bad_epochs")?, count("cooldown_counter")?))
         };
