@@ -5,6 +5,7 @@ mod config;
 mod continuous;
 mod generation;
 mod past;
+mod with_head;
 
 use polygrad_tensor::{Backend, DType, Device, Error, Result, Tensor};
 
@@ -14,6 +15,7 @@ pub use config::GenerateConfig;
 pub use continuous::{ContinuousBatch, NextToken};
 pub use generation::Generation;
 pub(super) use past::Past;
+pub(super) use with_head::with_head;
 
 use super::config::token_shape;
 use crate::layers::all_or_nothing;

@@ -10,7 +10,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 
 pub use config::Gpt2Config;
 
-use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Past, Places, Ragged, lm_head, sized};
+use super::causal::{CausalLmCache, Past, Places, sized, with_head};
 use super::config::{check_heads, layers, only};
 use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, Module, Slot, watch};
 pub use attention::Attention;
@@ -218,103 +218,4 @@ impl<B: Backend> Gpt2Model<B> {
     }
 }
 
-impl<B: Backend> Gpt2<B> {
-    /// A model with random weights, initialised like GPT-2.
-    ///
-    /// # Errors
-    /// As [`Gpt2Model::new`].
-    pub fn new(config: &Gpt2Config, device: &Device<B>) -> Result<Self> {
-        let words = Gpt2Model::words(config, device)?;
-        let lm_head = lm_head(&words, config.tie_word_embeddings, config.init(), device)?;
-        Ok(Self {
-            transformer: Gpt2Model::with_words(config, words, device)?,
-            lm_head: lm_head.into(),
-        })
-    }
-
-    /// The config.
-    pub fn config(&self) -> &Gpt2Config {
-        &self.transformer.config
-    }
-
-    /// Whether the backward pass recomputes each block instead of keeping its intermediate values. Default: false.
-    pub fn set_gradient_checkpointing(&self, on: bool) {
-        self.transformer.set_gradient_checkpointing(on);
-    }
-
-    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64).
-    ///
-    /// # Errors
-    /// As [`Gpt2Model::forward`].
-    pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.lm_head.forward(&self.transformer.forward(ids)?))
-    }
-
-    /// An empty cache for [`Gpt2::forward_cached`].
-    pub fn new_cache(&self) -> CausalLmCache<B> {
-        self.transformer.new_cache()
-    }
-
-    /// [`Gpt2::forward`] for further tokens of sequences whose first tokens are cached.
-    ///
-    /// # Errors
-    /// As [`Gpt2::forward`], and when the cache is from another model or batch.
-    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.transformer.extend(ids, cache, |x| self.logits(x)))
-    }
-
-    /// `prompt [N, S]` with up to `count` further tokens: [`CausalLm::generate`].
-    ///
-    /// # Errors
-    /// As [`CausalLm::generate`].
-    pub fn generate(&self, prompt: &Tensor<B>, count: usize, config: &GenerateConfig) -> Result<Tensor<B>> {
-        CausalLm::generate(self, prompt, count, config)
-    }
-
-    fn logits(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.lm_head.forward(&self.transformer.ln_f.forward(x)?)
-    }
-}
-
-impl<B: Backend> CausalLm<B> for Gpt2<B> {
-    fn name(&self) -> &'static str {
-        "Gpt2"
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config().vocab_size
-    }
-
-    fn num_positions(&self) -> usize {
-        self.config().n_positions
-    }
-
-    fn new_cache(&self) -> CausalLmCache<B> {
-        self.new_cache()
-    }
-
-    fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        self.forward_cached(ids, cache)
-    }
-
-    fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || {
-            self.transformer.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
-        })
-    }
-
-    fn next_logits_each(
-        &self,
-        ids: &Tensor<B>,
-        lengths: &[usize],
-        caches: &mut [&mut CausalLmCache<B>],
-    ) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || {
-            let model = &self.transformer;
-            let size = (model.h.len(), self.num_positions());
-            let last =
-                Ragged { ids, lengths }.extend(NAME, size, caches, |pasts, places| model.after(ids, &places, pasts))?;
-            self.logits(&last.squeeze(0)?)
-        })
-    }
-}
+with_head!(Gpt2(transformer: Gpt2Model), Gpt2Config, h, ln_f, n_positions);

@@ -13,7 +13,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 pub use config::{LlamaConfig, RopeScaling};
 pub use gguf::{GgufTensor, GgufValue, llama_config_from_gguf, llama_from_gguf, llama_from_gguf_packed, llama_to_gguf};
 
-use super::causal::{CausalLm, CausalLmCache, GenerateConfig, Past, Places, Ragged, lm_head, sized};
+use super::causal::{CausalLmCache, Past, Places, sized, with_head};
 use super::config::layers;
 use crate::{Embedding, EmbeddingConfig, Linear, Module, RMSNorm, Slot, watch};
 pub use layer::{Attention, DecoderLayer, Mlp};
@@ -252,103 +252,4 @@ impl<B: Backend> LlamaModel<B> {
     }
 }
 
-impl<B: Backend> Llama<B> {
-    /// A model with random weights, initialised like Llama.
-    ///
-    /// # Errors
-    /// As [`LlamaModel::new`].
-    pub fn new(config: &LlamaConfig, device: &Device<B>) -> Result<Self> {
-        let words = LlamaModel::words(config, device)?;
-        let lm_head = lm_head(&words, config.tie_word_embeddings, config.init(), device)?;
-        Ok(Self {
-            model: LlamaModel::with_words(config, words, device)?,
-            lm_head: lm_head.into(),
-        })
-    }
-
-    /// The config.
-    pub fn config(&self) -> &LlamaConfig {
-        &self.model.config
-    }
-
-    /// Whether the backward pass recomputes each block instead of keeping its intermediate values. Default: false.
-    pub fn set_gradient_checkpointing(&self, on: bool) {
-        self.model.set_gradient_checkpointing(on);
-    }
-
-    /// The logits `[N, S, vocab_size]` of the token after each of `ids [N, S]` (i64).
-    ///
-    /// # Errors
-    /// As [`LlamaModel::forward`].
-    pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.lm_head.forward(&self.model.forward(ids)?))
-    }
-
-    /// An empty cache for [`Llama::forward_cached`].
-    pub fn new_cache(&self) -> CausalLmCache<B> {
-        self.model.new_cache()
-    }
-
-    /// [`Llama::forward`] for further tokens of sequences whose first tokens are cached.
-    ///
-    /// # Errors
-    /// As [`Llama::forward`], and when the cache is from another model or batch.
-    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.model.extend(ids, cache, |x| self.logits(x)))
-    }
-
-    /// `prompt [N, S]` with up to `count` further tokens: [`CausalLm::generate`].
-    ///
-    /// # Errors
-    /// As [`CausalLm::generate`].
-    pub fn generate(&self, prompt: &Tensor<B>, count: usize, config: &GenerateConfig) -> Result<Tensor<B>> {
-        CausalLm::generate(self, prompt, count, config)
-    }
-
-    fn logits(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
-        self.lm_head.forward(&self.model.norm.forward(x)?)
-    }
-}
-
-impl<B: Backend> CausalLm<B> for Llama<B> {
-    fn name(&self) -> &'static str {
-        "Llama"
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config().vocab_size
-    }
-
-    fn num_positions(&self) -> usize {
-        self.config().max_position_embeddings
-    }
-
-    fn new_cache(&self) -> CausalLmCache<B> {
-        self.new_cache()
-    }
-
-    fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        self.forward_cached(ids, cache)
-    }
-
-    fn next_logits(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || {
-            self.model.extend(ids, cache, |x| self.logits(&x.select(1, -1)?))
-        })
-    }
-
-    fn next_logits_each(
-        &self,
-        ids: &Tensor<B>,
-        lengths: &[usize],
-        caches: &mut [&mut CausalLmCache<B>],
-    ) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || {
-            let model = &self.model;
-            let size = (model.layers.len(), self.num_positions());
-            let last =
-                Ragged { ids, lengths }.extend(NAME, size, caches, |pasts, places| model.after(ids, &places, pasts))?;
-            self.logits(&last.squeeze(0)?)
-        })
-    }
-}
+with_head!(Llama(model: LlamaModel), LlamaConfig, layers, norm, max_position_embeddings);
