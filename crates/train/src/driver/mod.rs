@@ -1,6 +1,7 @@
 //! The driver of any learner: it handles the run folder, rows, checkpoints, the best model, callbacks, and agreement
 //! between several processes.
 
+mod checkpoints;
 mod config;
 mod event;
 mod files;
@@ -13,10 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use polygrad_core::{Error, ErrorKind, Result};
-use polygrad_nn::Checkpoint;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use polygrad_core::{ErrorKind, Result};
 
 pub use config::RunConfig;
 pub(crate) use config::{Length, RunOptions, at_least_one};
@@ -26,12 +24,12 @@ pub(crate) use files::{place, unfit};
 pub use learner::{Epochs, Evaluation, Figures, LastStep, Learner, Measured};
 pub(crate) use shared::share;
 
-use crate::run::{Columns, Mark, Unwritten, write};
+use crate::run::{Columns, Unwritten};
 use crate::{Row, Split};
-use files::{Files, load};
+use files::Files;
 use means::Means;
 use recover::recovered;
-use shared::{Found, SharedRun};
+use shared::SharedRun;
 
 /// Number of rows, checkpoints, and lines of the progress bar in the training of a learner without epochs, by default.
 const ROWS: u64 = 200;
@@ -71,22 +69,6 @@ pub struct Summary {
     pub best: Option<f64>,
     /// Total wall-clock seconds of the run.
     pub seconds: f64,
-}
-
-/// The driver's part of a checkpoint.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    settings: Value,
-    seconds: f64,
-    best: Option<f64>,
-    rows: Mark,
-}
-
-/// The part of a checkpoint for a learner without figures of its own.
-#[derive(Serialize, Deserialize)]
-struct Averages {
-    row: Means,
-    part: Means,
 }
 
 /// Trains a learner, once or repeatedly.
@@ -395,138 +377,6 @@ impl Driver {
         }
     }
 
-    /// Begins or resumes the run in its folder, together with all ranks; returns notices for the user.
-    fn begin(&mut self, learner: &mut dyn Learner) -> Result<Vec<String>> {
-        learner.begin()?;
-        let run = self.options.run.as_ref().filter(|_| self.files.is_none());
-        let mut found = Found::of(run);
-        if let Some(group) = learner.communicator() {
-            found = found.agreed(&**group)?;
-            if found != Found::Nothing {
-                self.shared = Some(SharedRun::agreed(&self.options, &**group)?);
-            }
-        }
-        let mut notices = Vec::new();
-        match found {
-            Found::Nothing => {}
-            Found::New => self.create(learner)?,
-            Found::Run => (self.before.1, notices) = self.resume(learner)?,
-        }
-        learner.ready()?;
-        Ok(notices)
-    }
-
-    fn create(&mut self, learner: &dyn Learner) -> Result<()> {
-        let begun = (|| {
-            // The checkpoint makes the folder a run, since everything else can be derived from it: a kill before it
-            // leaves nothing, and one after it leaves a run that can be resumed.
-            self.write_checkpoint(learner, Mark::default())?;
-            let Some(run) = &self.options.run else { return Ok(None) };
-            write(&run.config(), self.options.config.as_bytes())?;
-            Files::create(run, self.columns()).map(Some)
-        })();
-        // A run that cannot begin must not block the folder for the next attempt.
-        self.files = begun.inspect_err(|_: &Error| {
-            if let Some(run) = &self.options.run {
-                run.clear();
-            }
-        })?;
-        Ok(())
-    }
-
-    /// Continues from the checkpoint of the run, together with all ranks; returns the seconds that the run had taken by
-    /// then, and notices for the user.
-    fn resume(&mut self, learner: &mut dyn Learner) -> Result<(f64, Vec<String>)> {
-        let run = self.options.run.as_ref();
-        let Some(checkpoint) = load(run, learner.communicator().map(|group| &**group))? else {
-            return Ok((0.0, Vec::new()));
-        };
-        let record: Record = self.read(&checkpoint)?;
-        let mut notices = learner.restore(&checkpoint)?;
-        if learner.figures().is_none() {
-            let averages: Averages = self.read(&checkpoint)?;
-            (self.row, self.part) = (averages.row, averages.part);
-        }
-        (self.best, self.is_saved) = (record.best, true);
-        self.history.go_back(&record.rows);
-        let Some(run) = run else {
-            return Ok((record.seconds, notices));
-        };
-        let (files, more) = Files::resume(run, self.columns(), learner.steps(), &record.rows)?;
-        notices.extend(more);
-        write(&run.config(), self.options.config.as_bytes())?;
-        self.files = Some(files);
-        Ok((record.seconds, notices))
-    }
-
-    fn read<'de, R: Deserialize<'de>>(&self, checkpoint: &'de Checkpoint) -> Result<R> {
-        let place = || place(self.options.run.as_ref());
-        R::deserialize(&checkpoint.config).map_err(|e| unfit(&place(), &format!("its record is damaged ({e})")))
-    }
-
-    /// Opens the files of a run that was taken over, in their state at the last checkpoint.
-    fn reopen(&mut self) -> Result<()> {
-        let Some(run) = &self.options.run else { return Ok(()) };
-        let checkpoint = Checkpoint::load(run.checkpoint())?;
-        let record: Record = self.read(&checkpoint)?;
-        let (files, _) = Files::resume(run, self.columns(), checkpoint.step, &record.rows)?;
-        self.files = Some(files);
-        Ok(())
-    }
-
-    /// Whether this process takes part in writing checkpoints.
-    fn saves(&self) -> bool {
-        self.options.run.is_some() || self.shared.is_some()
-    }
-
-    /// Saves everything needed to continue from here, and the model.
-    fn save(&mut self, learner: &mut dyn Learner) -> Result<()> {
-        if let Some(score) = learner.score() {
-            self.judge(learner, score)?;
-        }
-        self.write(learner)
-    }
-
-    fn write(&mut self, learner: &dyn Learner) -> Result<()> {
-        self.is_saved = true;
-        let (Some(run), Some(files)) = (&self.options.run, &self.files) else {
-            return self.write_checkpoint(learner, Mark::default());
-        };
-        let begun = Instant::now();
-        run.check()?;
-        let saved = files.mark().and_then(|mark| self.write_checkpoint(learner, mark));
-        let saved = saved.and_then(|()| learner.save_model(&run.model(), &self.options.model_metadata));
-        saved.map_err(|e| self.lost(e))?;
-        self.saving = begun.elapsed();
-        Ok(())
-    }
-
-    /// The error of the run folder if that was lost, else the given one. The last checkpoint is otherwise intact.
-    fn lost(&self, error: Error) -> Error {
-        let lost = self.options.run.as_ref().and_then(|run| run.check().err());
-        lost.unwrap_or(error)
-    }
-
-    fn write_checkpoint(&self, learner: &dyn Learner, rows: Mark) -> Result<()> {
-        if !self.saves() {
-            return Ok(());
-        }
-        let mut checkpoint = learner.checkpoint()?;
-        let Some(run) = &self.options.run else { return Ok(()) };
-        let record = Record {
-            settings: self.options.settings.clone(),
-            seconds: self.seconds(),
-            best: self.best,
-            rows,
-        };
-        add(&mut checkpoint, record)?;
-        if learner.figures().is_none() {
-            let (row, part) = (self.row.clone(), self.part.clone());
-            add(&mut checkpoint, Averages { row, part })?;
-        }
-        checkpoint.save(run.checkpoint())
-    }
-
     fn seconds(&self) -> f64 {
         self.before.1 + self.clock.map_or(0.0, |clock| clock.elapsed().as_secs_f64())
     }
@@ -584,22 +434,4 @@ impl Driver {
             last,
         }
     }
-}
-
-/// Adds the fields of `part` to a checkpoint's record.
-fn add(checkpoint: &mut Checkpoint, part: impl Serialize) -> Result<()> {
-    let unwritable = |what: &str| {
-        let message = format!("the state of the run cannot be written: {what}");
-        Error::new(ErrorKind::Format, message)
-    };
-    let part = serde_json::to_value(part).map_err(|e| unwritable(&e.to_string()))?;
-    let (Value::Object(all), Value::Object(part)) = (&mut checkpoint.config, part) else {
-        return Err(unwritable("it is no JSON object"));
-    };
-    for (name, value) in part {
-        if all.insert(name.clone(), value).is_some() {
-            return Err(unwritable(&format!("the learner's part has a field {name:?}, too")));
-        }
-    }
-    Ok(())
 }
