@@ -110,4 +110,25 @@ macro_rules! last {
     };
 }
 
+/// Defines a struct of options and its [`Default`], in which each field is followed by its value: `pub gamma: f64 =
+/// 0.99,`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! defaults {
+    ($(#[$attr:meta])* pub struct $name:ident {
+        $($(#[$doc:meta])* pub $field:ident: $type:ty = $default:expr,)*
+    }) => {
+        $(#[$attr])*
+        pub struct $name {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+    };
+}
+
 pub(crate) use {default, last, option, options};

@@ -5,40 +5,29 @@ use serde::{Deserialize, Serialize};
 
 use super::ModelConfig;
 
-use crate::{Conv2d, Conv2dConfig, Linear, MaxPool2d, Module, watch};
+use crate::{Conv2d, Conv2dConfig, Linear, MaxPool2d, Module, defaults, watch};
 
-/// Options of [`LeNet`]. The defaults are for MNIST's 28×28 grey images.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LeNetConfig {
-    /// Channels of the images. Default: 1.
-    pub in_channels: usize,
-    /// Height and width of the images. Default: 28 each.
-    pub image_size: [usize; 2],
-    /// Zero padding around the image in the first convolution. Default: 2.
-    pub padding: usize,
-    /// Channels after the first and after the second convolution. Default: 6 and 16.
-    pub channels: [usize; 2],
-    /// Features of the two hidden layers. Default: 120 and 84.
-    pub hidden: [usize; 2],
-    /// Number of classes. Default: 10.
-    pub num_classes: usize,
+defaults! {
+    /// Options of [`LeNet`]. The defaults are for MNIST's 28×28 grey images.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct LeNetConfig {
+        /// Channels of the images. Default: 1.
+        pub in_channels: usize = 1,
+        /// Height and width of the images. Default: 28 each.
+        pub image_size: [usize; 2] = [28, 28],
+        /// Zero padding around the image in the first convolution. Default: 2.
+        pub padding: usize = 2,
+        /// Channels after the first and after the second convolution. Default: 6 and 16.
+        pub channels: [usize; 2] = [6, 16],
+        /// Features of the two hidden layers. Default: 120 and 84.
+        pub hidden: [usize; 2] = [120, 84],
+        /// Number of classes. Default: 10.
+        pub num_classes: usize = 10,
+    }
 }
 
 impl ModelConfig for LeNetConfig {}
-
-impl Default for LeNetConfig {
-    fn default() -> Self {
-        Self {
-            in_channels: 1,
-            image_size: [28, 28],
-            padding: 2,
-            channels: [6, 16],
-            hidden: [120, 84],
-            num_classes: 10,
-        }
-    }
-}
 
 /// Two 5×5 convolutions and three linear layers. It uses ReLU and max-pooling where LeNet-5 has its own functions, as
 /// in PyTorch's tutorials, whose names it has: `conv1`, `conv2`, `fc1`, `fc2`, `fc3`. From `[N, in_channels, height,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::config::{ModelConfig, check_heads, layers};
 use crate::{
     Conv2d, Conv2dConfig, Dropout, GELU, Init, LayerNorm, LayerNormConfig, Linear, LinearConfig, Masks, Module,
-    MultiheadAttention, MultiheadAttentionConfig, Param, Sequential, Slot, Visit, Visitor, watch,
+    MultiheadAttention, MultiheadAttentionConfig, Param, Sequential, Slot, Visit, Visitor, defaults, watch,
 };
 
 const NAME: &str = "VisionTransformer";
@@ -51,49 +51,33 @@ pub struct VisionTransformer<B: Backend = AnyBackend> {
     config: VitConfig,
 }
 
-/// The config of a [`VisionTransformer`], with torchvision's names; the defaults are those of ViT-B/16.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct VitConfig {
-    /// Height and width of the images, in pixels. Default: 224.
-    pub image_size: usize,
-    /// Height and width of a patch, which must divide the image's. Default: 16.
-    pub patch_size: usize,
-    /// Channels of the images. Default: 3.
-    pub in_channels: usize,
-    /// Number of layers. Default: 12.
-    pub num_layers: usize,
-    /// Number of attention heads, which must divide `hidden_dim`. Default: 12.
-    pub num_heads: usize,
-    /// Width of the vectors. Default: 768.
-    pub hidden_dim: usize,
-    /// Width between the two linear layers of a layer. Default: 3,072.
-    pub mlp_dim: usize,
-    /// Dropout after each part of a layer. Default: 0.
-    pub dropout: f64,
-    /// Dropout of attention weights. Default: 0.
-    pub attention_dropout: f64,
-    /// Number of classes. Default: 1,000.
-    pub num_classes: usize,
-    /// Added to the variance in the norms. Default: 1e-6.
-    pub layer_norm_eps: f64,
-}
-
-impl Default for VitConfig {
-    fn default() -> Self {
-        Self {
-            image_size: 224,
-            patch_size: 16,
-            in_channels: 3,
-            num_layers: 12,
-            num_heads: 12,
-            hidden_dim: 768,
-            mlp_dim: 3072,
-            dropout: 0.0,
-            attention_dropout: 0.0,
-            num_classes: 1000,
-            layer_norm_eps: 1e-6,
-        }
+defaults! {
+    /// The config of a [`VisionTransformer`], with torchvision's names; the defaults are those of ViT-B/16.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct VitConfig {
+        /// Height and width of the images, in pixels. Default: 224.
+        pub image_size: usize = 224,
+        /// Height and width of a patch, which must divide the image's. Default: 16.
+        pub patch_size: usize = 16,
+        /// Channels of the images. Default: 3.
+        pub in_channels: usize = 3,
+        /// Number of layers. Default: 12.
+        pub num_layers: usize = 12,
+        /// Number of attention heads, which must divide `hidden_dim`. Default: 12.
+        pub num_heads: usize = 12,
+        /// Width of the vectors. Default: 768.
+        pub hidden_dim: usize = 768,
+        /// Width between the two linear layers of a layer. Default: 3,072.
+        pub mlp_dim: usize = 3072,
+        /// Dropout after each part of a layer. Default: 0.
+        pub dropout: f64 = 0.0,
+        /// Dropout of attention weights. Default: 0.
+        pub attention_dropout: f64 = 0.0,
+        /// Number of classes. Default: 1,000.
+        pub num_classes: usize = 1000,
+        /// Added to the variance in the norms. Default: 1e-6.
+        pub layer_norm_eps: f64 = 1e-6,
     }
 }
 

@@ -1,28 +1,21 @@
 //! Measures how well a policy does.
 
 use polygrad_core::{Error, Result, Rng};
+use polygrad_nn::defaults;
 
 use crate::statistics::bootstrap::{bootstrap_interval, iqm, mean, std_error};
 use crate::{EpisodeStatistics, Player, Policy, StepBuffers, VectorEnv};
 
-/// Options of [`evaluate`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EvaluateConfig {
-    /// The number of episodes that count. Default: 100.
-    pub episodes: usize,
-    /// Seed of the random numbers. The episodes differ from those of a training with the same seed. Default: 0.
-    pub seed: u64,
-    /// Whether actions are sampled, as in training, instead of taking the likeliest. Default: false.
-    pub sample: bool,
-}
-
-impl Default for EvaluateConfig {
-    fn default() -> Self {
-        Self {
-            episodes: 100,
-            seed: 0,
-            sample: false,
-        }
+defaults! {
+    /// Options of [`evaluate`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct EvaluateConfig {
+        /// The number of episodes that count. Default: 100.
+        pub episodes: usize = 100,
+        /// Seed of the random numbers. The episodes differ from those of a training with the same seed. Default: 0.
+        pub seed: u64 = 0,
+        /// Whether actions are sampled, as in training, instead of taking the likeliest. Default: false.
+        pub sample: bool = false,
     }
 }
 

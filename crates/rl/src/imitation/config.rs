@@ -1,46 +1,34 @@
 //! Options of imitation learning.
 
+use polygrad_nn::defaults;
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::Annealed;
 use crate::off_policy::{Pace, in_range, is_rate, is_share};
 
-/// Options of [`BehaviorCloning`](super::BehaviorCloning). `batch_size`, `learning_rate` and the weights have the
-/// defaults of `BC` in the package imitation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BcConfig {
-    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
-    pub seed: u64,
-    /// Steps of all environments together in the whole training, which measure its returns. Default: 50,000.
-    pub total_steps: u64,
-    /// The learning rate. Default: 1e-3.
-    pub learning_rate: Annealed,
-    /// Demonstrated steps per step of the optimizer. Default: 32.
-    pub batch_size: usize,
-    /// Steps of each environment between two trainings. Default: 64.
-    pub train_frequency: usize,
-    /// Steps of the optimizer per training. Default: 64.
-    pub gradient_steps: usize,
-    /// The weight of entropy in the loss. Default: 1e-3.
-    pub ent_weight: f64,
-    /// The weight of half the sum of all squared weights in the loss. Default: 0.
-    pub l2_weight: f64,
-}
-
-impl Default for BcConfig {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            total_steps: 50_000,
-            learning_rate: 1e-3.into(),
-            batch_size: 32,
-            train_frequency: 64,
-            gradient_steps: 64,
-            ent_weight: 1e-3,
-            l2_weight: 0.0,
-        }
+defaults! {
+    /// Options of [`BehaviorCloning`](super::BehaviorCloning). `batch_size`, `learning_rate` and the weights have the
+    /// defaults of `BC` in the package imitation.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct BcConfig {
+        /// Seed of the random numbers; the same seed gives the same training. Default: 0.
+        pub seed: u64 = 0,
+        /// Steps of all environments together in the whole training, which measure its returns. Default: 50,000.
+        pub total_steps: u64 = 50_000,
+        /// The learning rate. Default: 1e-3.
+        pub learning_rate: Annealed = 1e-3.into(),
+        /// Demonstrated steps per step of the optimizer. Default: 32.
+        pub batch_size: usize = 32,
+        /// Steps of each environment between two trainings. Default: 64.
+        pub train_frequency: usize = 64,
+        /// Steps of the optimizer per training. Default: 64.
+        pub gradient_steps: usize = 64,
+        /// The weight of entropy in the loss. Default: 1e-3.
+        pub ent_weight: f64 = 1e-3,
+        /// The weight of half the sum of all squared weights in the loss. Default: 0.
+        pub l2_weight: f64 = 0.0,
     }
 }
 
@@ -77,52 +65,37 @@ impl BcConfig {
     }
 }
 
-/// Options of [`Distillation`](super::Distillation).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DistillConfig {
-    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
-    pub seed: u64,
-    /// Steps of all environments together in the whole training, over which values are annealed. Default: 50,000.
-    pub total_steps: u64,
-    /// The learning rate. Default: from 1e-2 to 0.
-    pub learning_rate: Annealed,
-    /// The most steps that are kept. Default: 50,000.
-    pub buffer_size: usize,
-    /// Stored steps per step of the optimizer. Default: 64.
-    pub batch_size: usize,
-    /// Steps of all environments together before the first step of the optimizer. Default: 1,000.
-    pub learning_starts: u64,
-    /// Steps of each environment between two trainings. Default: 64.
-    pub train_frequency: usize,
-    /// Steps of the optimizer per training. Default: 64.
-    pub gradient_steps: usize,
-    /// The probability that the teacher acts instead of the learning policy. Default: from 1 to 0.
-    ///
-    /// Source: Ross et al., "A reduction of imitation learning and structured prediction to no-regret online learning"
-    /// (2011).
-    pub beta: Annealed,
-    /// The divisor of the teacher's logits. Values below 1 make its preferences clearer, as a DQN's values need it.
-    /// Default: 1.
-    ///
-    /// Source: Rusu et al., "Policy distillation" (2016).
-    pub temperature: f64,
-}
-
-impl Default for DistillConfig {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            total_steps: 50_000,
-            learning_rate: Annealed::Linear(1e-2, 0.0),
-            buffer_size: 50_000,
-            batch_size: 64,
-            learning_starts: 1_000,
-            train_frequency: 64,
-            gradient_steps: 64,
-            beta: Annealed::Linear(1.0, 0.0),
-            temperature: 1.0,
-        }
+defaults! {
+    /// Options of [`Distillation`](super::Distillation).
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct DistillConfig {
+        /// Seed of the random numbers; the same seed gives the same training. Default: 0.
+        pub seed: u64 = 0,
+        /// Steps of all environments together in the whole training, over which values are annealed. Default: 50,000.
+        pub total_steps: u64 = 50_000,
+        /// The learning rate. Default: from 1e-2 to 0.
+        pub learning_rate: Annealed = Annealed::Linear(1e-2, 0.0),
+        /// The most steps that are kept. Default: 50,000.
+        pub buffer_size: usize = 50_000,
+        /// Stored steps per step of the optimizer. Default: 64.
+        pub batch_size: usize = 64,
+        /// Steps of all environments together before the first step of the optimizer. Default: 1,000.
+        pub learning_starts: u64 = 1_000,
+        /// Steps of each environment between two trainings. Default: 64.
+        pub train_frequency: usize = 64,
+        /// Steps of the optimizer per training. Default: 64.
+        pub gradient_steps: usize = 64,
+        /// The probability that the teacher acts instead of the learning policy. Default: from 1 to 0.
+        ///
+        /// Source: Ross et al., "A reduction of imitation learning and structured prediction to no-regret online
+        /// learning" (2011).
+        pub beta: Annealed = Annealed::Linear(1.0, 0.0),
+        /// The divisor of the teacher's logits. Values below 1 make its preferences clearer, as a DQN's values need it.
+        /// Default: 1.
+        ///
+        /// Source: Rusu et al., "Policy distillation" (2016).
+        pub temperature: f64 = 1.0,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Options of PPO.
 
+use polygrad_nn::defaults;
 use polygrad_tensor::{Error, Result};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -21,76 +22,79 @@ pub enum AdvantageNorm {
     Batch,
 }
 
-/// Options of [`Ppo`](super::Ppo). The defaults are those of CleanRL's `ppo.py`, except that an episode cut short by a
-/// time limit is bootstrapped.
-///
-/// ```
-/// use polygrad_rl::{Annealed, PpoConfig};
-///
-/// let config = PpoConfig {
-///     total_steps: 100_000,
-///     num_steps: 32,
-///     clip: Annealed::Linear(0.2, 0.0),
-///     ..PpoConfig::default()
-/// };
-/// # assert!(config.clip.at(0.5) == 0.1);
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, remote = "Self")]
-pub struct PpoConfig {
-    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
-    pub seed: u64,
-    /// Steps of all environments of all ranks together in the whole training, over which values are annealed. Default:
-    /// 500,000.
-    pub total_steps: u64,
-    /// Steps of each environment in a rollout. Default: 128.
-    pub num_steps: usize,
-    /// Parts of a rollout, each of which is one step of the optimizer. Default: 4.
-    pub num_minibatches: usize,
-    /// Passes over each rollout. Default: 4.
-    pub update_epochs: usize,
-    /// Length of the sequences on which a policy with memory is trained, each from its recorded state. Default: a whole
-    /// rollout.
-    pub segment_len: Option<usize>,
-    /// The learning rate. Default: from 2.5e-4 to 0.
-    pub learning_rate: Annealed,
-    /// The discount of a reward one step later. Default: 0.99.
-    pub gamma: f64,
-    /// `λ` of the generalized advantage estimation. Default: 0.95.
-    pub gae_lambda: f64,
-    /// How far the ratio of probabilities may differ from 1 before it is clipped. Default: 0.2.
-    pub clip: Annealed,
-    /// Whether values are clipped too, by the same amount around those of the rollout. Default: true.
-    pub clip_value: bool,
-    /// The weight of the entropy. Default: 0.01.
-    pub entropy_coefficient: Annealed,
-    /// The weight of the value loss, which is half the squared error. Default: 0.5.
-    pub value_coefficient: f64,
-    /// The greatest norm of all gradients together. Default: 0.5.
-    pub max_grad_norm: f64,
-    /// If the divergence from the rollout's policy exceeds this, no further epoch follows. Default: none.
-    pub target_kl: Option<f64>,
-    /// Whether advantages are normalized, and over what. Default: over minibatches.
-    pub normalize_advantages: AdvantageNorm,
-    /// The bound at which observations are clipped after normalization by their running mean and variance. Default: not
-    /// normalized.
-    pub normalize_observations: Option<f64>,
-    /// The bound at which rewards are clipped after division by the running standard deviation of discounted returns.
-    /// Default: not normalized.
-    pub normalize_rewards: Option<f64>,
-    /// Whether the value of the last observation replaces the rewards after a time limit. Default: true; CleanRL takes
-    /// them as 0.
+defaults! {
+    /// Options of [`Ppo`](super::Ppo). The defaults are those of CleanRL's `ppo.py`, except that an episode cut short
+    /// by a time limit is bootstrapped.
     ///
-    /// Source: Pardo et al., "Time limits in reinforcement learning" (2018).
-    pub bootstrap_truncated: bool,
-    /// Whether actions are drawn by [noise that depends on the state](crate::StateDependentNoise), for a policy that
-    /// was made with [`use_sde`](crate::ActorCritic::use_sde). Default: no.
-    pub use_sde: bool,
-    /// With `use_sde`, steps of each environment after which other noise is drawn; −1 if that is done only at the
-    /// beginning of each rollout, as it is in any case. Default: −1.
-    pub sde_sample_freq: i64,
-    /// With `use_sde`, the logarithm of the standard deviations that the noise of a new policy begins with. Default: 0.
-    pub log_std_init: f64,
+    /// ```
+    /// use polygrad_rl::{Annealed, PpoConfig};
+    ///
+    /// let config = PpoConfig {
+    /// total_steps: 100_000,
+    /// num_steps: 32,
+    /// clip: Annealed::Linear(0.2, 0.0),
+    /// ..PpoConfig::default()
+    /// };
+    /// # assert!(config.clip.at(0.5) == 0.1);
+    /// ```
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields, remote = "Self")]
+    pub struct PpoConfig {
+        /// Seed of the random numbers; the same seed gives the same training. Default: 0.
+        pub seed: u64 = 0,
+        /// Steps of all environments of all ranks together in the whole training, over which values are annealed.
+        /// Default: 500,000.
+        pub total_steps: u64 = 500_000,
+        /// Steps of each environment in a rollout. Default: 128.
+        pub num_steps: usize = 128,
+        /// Parts of a rollout, each of which is one step of the optimizer. Default: 4.
+        pub num_minibatches: usize = 4,
+        /// Passes over each rollout. Default: 4.
+        pub update_epochs: usize = 4,
+        /// Length of the sequences on which a policy with memory is trained, each from its recorded state. Default: a
+        /// whole rollout.
+        pub segment_len: Option<usize> = None,
+        /// The learning rate. Default: from 2.5e-4 to 0.
+        pub learning_rate: Annealed = Annealed::Linear(2.5e-4, 0.0),
+        /// The discount of a reward one step later. Default: 0.99.
+        pub gamma: f64 = 0.99,
+        /// `λ` of the generalized advantage estimation. Default: 0.95.
+        pub gae_lambda: f64 = 0.95,
+        /// How far the ratio of probabilities may differ from 1 before it is clipped. Default: 0.2.
+        pub clip: Annealed = Annealed::Constant(0.2),
+        /// Whether values are clipped too, by the same amount around those of the rollout. Default: true.
+        pub clip_value: bool = true,
+        /// The weight of the entropy. Default: 0.01.
+        pub entropy_coefficient: Annealed = Annealed::Constant(0.01),
+        /// The weight of the value loss, which is half the squared error. Default: 0.5.
+        pub value_coefficient: f64 = 0.5,
+        /// The greatest norm of all gradients together. Default: 0.5.
+        pub max_grad_norm: f64 = 0.5,
+        /// If the divergence from the rollout's policy exceeds this, no further epoch follows. Default: none.
+        pub target_kl: Option<f64> = None,
+        /// Whether advantages are normalized, and over what. Default: over minibatches.
+        pub normalize_advantages: AdvantageNorm = AdvantageNorm::Minibatch,
+        /// The bound at which observations are clipped after normalization by their running mean and variance. Default:
+        /// not normalized.
+        pub normalize_observations: Option<f64> = None,
+        /// The bound at which rewards are clipped after division by the running standard deviation of discounted
+        /// returns. Default: not normalized.
+        pub normalize_rewards: Option<f64> = None,
+        /// Whether the value of the last observation replaces the rewards after a time limit. Default: true; CleanRL
+        /// takes them as 0.
+        ///
+        /// Source: Pardo et al., "Time limits in reinforcement learning" (2018).
+        pub bootstrap_truncated: bool = true,
+        /// Whether actions are drawn by [noise that depends on the state](crate::StateDependentNoise), for a policy
+        /// that was made with [`use_sde`](crate::ActorCritic::use_sde). Default: no.
+        pub use_sde: bool = false,
+        /// With `use_sde`, steps of each environment after which other noise is drawn; −1 if that is done only at the
+        /// beginning of each rollout, as it is in any case. Default: −1.
+        pub sde_sample_freq: i64 = -1,
+        /// With `use_sde`, the logarithm of the standard deviations that the noise of a new policy begins with.
+        /// Default: 0.
+        pub log_std_init: f64 = 0.0,
+    }
 }
 
 impl Serialize for PpoConfig {
@@ -114,35 +118,6 @@ impl<'de> Deserialize<'de> for PpoConfig {
             }
         }
         Self::deserialize(all).map_err(D::Error::custom)
-    }
-}
-
-impl Default for PpoConfig {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            total_steps: 500_000,
-            num_steps: 128,
-            num_minibatches: 4,
-            update_epochs: 4,
-            segment_len: None,
-            learning_rate: Annealed::Linear(2.5e-4, 0.0),
-            gamma: 0.99,
-            gae_lambda: 0.95,
-            clip: Annealed::Constant(0.2),
-            clip_value: true,
-            entropy_coefficient: Annealed::Constant(0.01),
-            value_coefficient: 0.5,
-            max_grad_norm: 0.5,
-            target_kl: None,
-            normalize_advantages: AdvantageNorm::Minibatch,
-            normalize_observations: None,
-            normalize_rewards: None,
-            bootstrap_truncated: true,
-            use_sde: false,
-            sde_sample_freq: -1,
-            log_std_init: 0.0,
-        }
     }
 }
 

@@ -1,54 +1,39 @@
 //! Options of PQN.
 
+use polygrad_nn::defaults;
 use polygrad_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::Annealed;
 use crate::off_policy::{Pace, in_range, is_rate, is_share};
 
-/// Options of [`Pqn`](super::Pqn). The defaults are those of CleanRL's `pqn.py`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PqnConfig {
-    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
-    pub seed: u64,
-    /// Steps of all environments together in the whole training, over which values are annealed. Default: 500,000.
-    pub total_steps: u64,
-    /// Steps of each environment in a rollout. Default: 128.
-    pub num_steps: usize,
-    /// Parts of a rollout, each of which is one step of the optimizer. Default: 4.
-    pub num_minibatches: usize,
-    /// Passes over each rollout. Default: 4.
-    pub update_epochs: usize,
-    /// The learning rate. Default: from 2.5e-4 to 0.
-    pub learning_rate: Annealed,
-    /// The discount of a reward one step later. Default: 0.99.
-    pub gamma: f64,
-    /// The weight of later rewards in a target: 0 uses one step, 1 all steps of the rollout. Default: 0.65.
-    pub q_lambda: f64,
-    /// The probability of a random action. Default: from 1 to 0.05.
-    pub epsilon: Annealed,
-    /// The share of the training after which `epsilon` no longer changes. Default: 0.5.
-    pub exploration_fraction: f64,
-    /// The greatest norm of all gradients together. Default: 10.
-    pub max_grad_norm: f64,
-}
-
-impl Default for PqnConfig {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            total_steps: 500_000,
-            num_steps: 128,
-            num_minibatches: 4,
-            update_epochs: 4,
-            learning_rate: Annealed::Linear(2.5e-4, 0.0),
-            gamma: 0.99,
-            q_lambda: 0.65,
-            epsilon: Annealed::Linear(1.0, 0.05),
-            exploration_fraction: 0.5,
-            max_grad_norm: 10.0,
-        }
+defaults! {
+    /// Options of [`Pqn`](super::Pqn). The defaults are those of CleanRL's `pqn.py`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct PqnConfig {
+        /// Seed of the random numbers; the same seed gives the same training. Default: 0.
+        pub seed: u64 = 0,
+        /// Steps of all environments together in the whole training, over which values are annealed. Default: 500,000.
+        pub total_steps: u64 = 500_000,
+        /// Steps of each environment in a rollout. Default: 128.
+        pub num_steps: usize = 128,
+        /// Parts of a rollout, each of which is one step of the optimizer. Default: 4.
+        pub num_minibatches: usize = 4,
+        /// Passes over each rollout. Default: 4.
+        pub update_epochs: usize = 4,
+        /// The learning rate. Default: from 2.5e-4 to 0.
+        pub learning_rate: Annealed = Annealed::Linear(2.5e-4, 0.0),
+        /// The discount of a reward one step later. Default: 0.99.
+        pub gamma: f64 = 0.99,
+        /// The weight of later rewards in a target: 0 uses one step, 1 all steps of the rollout. Default: 0.65.
+        pub q_lambda: f64 = 0.65,
+        /// The probability of a random action. Default: from 1 to 0.05.
+        pub epsilon: Annealed = Annealed::Linear(1.0, 0.05),
+        /// The share of the training after which `epsilon` no longer changes. Default: 0.5.
+        pub exploration_fraction: f64 = 0.5,
+        /// The greatest norm of all gradients together. Default: 10.
+        pub max_grad_norm: f64 = 10.0,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Options of SAC.
 
+use polygrad_nn::defaults;
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
@@ -10,79 +11,58 @@ use crate::{Annealed, ExplorationNoise};
 /// Stable-Baselines3's.
 const LOG_STD_INIT: f64 = -3.0;
 
-/// Options of [`Sac`](super::Sac). The defaults are those of CleanRL's `sac_continuous_action.py`.
-///
-/// ```
-/// use polygrad_rl::SacConfig;
-///
-/// let config = SacConfig { total_steps: 20_000, learning_rate: 1e-3.into(), ..SacConfig::default() };
-/// # assert_eq!(config.policy_frequency, 2);
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SacConfig {
-    /// Seed of the random numbers; the same seed gives the same training. Default: 0.
-    pub seed: u64,
-    /// Steps of all environments together in the whole training, over which values are annealed. Default: 1,000,000.
-    pub total_steps: u64,
-    /// The learning rate of the policy. Default: 3e-4.
-    pub learning_rate: Annealed,
-    /// The learning rate of the critics, and of the temperature. Default: 1e-3.
-    pub critic_learning_rate: Annealed,
-    /// The most transitions that are kept. Default: 1,000,000.
-    pub buffer_size: usize,
-    /// Transitions per step of the optimizer. Default: 256.
-    pub batch_size: usize,
-    /// Steps of all environments together before the first step of the optimizer; actions are random until then.
-    /// Default: 5,000.
-    pub learning_starts: u64,
-    /// Steps of each environment between two trainings. Default: 1.
-    pub train_frequency: usize,
-    /// Steps of the critics per training. Default: 1.
-    pub gradient_steps: usize,
-    /// Steps of the critics after which the policy takes the same number of steps in a row. Default: 2.
-    pub policy_frequency: u64,
-    /// The discount of a reward one step later. Default: 0.99.
-    pub gamma: f64,
-    /// How far the targets move towards the critics after each step, as a share of the difference. Default: 0.005.
-    pub tau: f64,
-    /// The weight of entropy relative to rewards. Default: `None`, and it is learned, starting at 1.
-    pub temperature: Option<f64>,
-    /// The target entropy, in nats, of a learned temperature. Default: `None`, and it is minus the length of an action.
-    pub target_entropy: Option<f64>,
-    /// Noise that is added to the sampled actions in training. Default: none.
-    pub exploration_noise: Option<ExplorationNoise>,
-    /// Whether actions are drawn by [noise that depends on the state](crate::StateDependentNoise). Default: no.
-    pub use_sde: bool,
-    /// With `use_sde`, steps of each environment after which other noise is drawn; −1 if that is done only at the
-    /// beginning of each `train_frequency` steps, as it is in any case. Default: −1.
-    pub sde_sample_freq: i64,
-    /// With `use_sde`, the logarithm of the standard deviations that the noise begins with. Default: −3.
-    pub log_std_init: f64,
-}
-
-impl Default for SacConfig {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            total_steps: 1_000_000,
-            learning_rate: 3e-4.into(),
-            critic_learning_rate: 1e-3.into(),
-            buffer_size: 1_000_000,
-            batch_size: 256,
-            learning_starts: 5_000,
-            train_frequency: 1,
-            gradient_steps: 1,
-            policy_frequency: 2,
-            gamma: 0.99,
-            tau: 0.005,
-            temperature: None,
-            target_entropy: None,
-            exploration_noise: None,
-            use_sde: false,
-            sde_sample_freq: -1,
-            log_std_init: LOG_STD_INIT,
-        }
+defaults! {
+    /// Options of [`Sac`](super::Sac). The defaults are those of CleanRL's `sac_continuous_action.py`.
+    ///
+    /// ```
+    /// use polygrad_rl::SacConfig;
+    ///
+    /// let config = SacConfig { total_steps: 20_000, learning_rate: 1e-3.into(), ..SacConfig::default() };
+    /// # assert_eq!(config.policy_frequency, 2);
+    /// ```
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct SacConfig {
+        /// Seed of the random numbers; the same seed gives the same training. Default: 0.
+        pub seed: u64 = 0,
+        /// Steps of all environments together in the whole training, over which values are annealed. Default:
+        /// 1,000,000.
+        pub total_steps: u64 = 1_000_000,
+        /// The learning rate of the policy. Default: 3e-4.
+        pub learning_rate: Annealed = 3e-4.into(),
+        /// The learning rate of the critics, and of the temperature. Default: 1e-3.
+        pub critic_learning_rate: Annealed = 1e-3.into(),
+        /// The most transitions that are kept. Default: 1,000,000.
+        pub buffer_size: usize = 1_000_000,
+        /// Transitions per step of the optimizer. Default: 256.
+        pub batch_size: usize = 256,
+        /// Steps of all environments together before the first step of the optimizer; actions are random until then.
+        /// Default: 5,000.
+        pub learning_starts: u64 = 5_000,
+        /// Steps of each environment between two trainings. Default: 1.
+        pub train_frequency: usize = 1,
+        /// Steps of the critics per training. Default: 1.
+        pub gradient_steps: usize = 1,
+        /// Steps of the critics after which the policy takes the same number of steps in a row. Default: 2.
+        pub policy_frequency: u64 = 2,
+        /// The discount of a reward one step later. Default: 0.99.
+        pub gamma: f64 = 0.99,
+        /// How far the targets move towards the critics after each step, as a share of the difference. Default: 0.005.
+        pub tau: f64 = 0.005,
+        /// The weight of entropy relative to rewards. Default: `None`, and it is learned, starting at 1.
+        pub temperature: Option<f64> = None,
+        /// The target entropy, in nats, of a learned temperature. Default: `None`, and it is minus the length of an
+        /// action.
+        pub target_entropy: Option<f64> = None,
+        /// Noise that is added to the sampled actions in training. Default: none.
+        pub exploration_noise: Option<ExplorationNoise> = None,
+        /// Whether actions are drawn by [noise that depends on the state](crate::StateDependentNoise). Default: no.
+        pub use_sde: bool = false,
+        /// With `use_sde`, steps of each environment after which other noise is drawn; −1 if that is done only at the
+        /// beginning of each `train_frequency` steps, as it is in any case. Default: −1.
+        pub sde_sample_freq: i64 = -1,
+        /// With `use_sde`, the logarithm of the standard deviations that the noise begins with. Default: −3.
+        pub log_std_init: f64 = LOG_STD_INIT,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Options of self-play.
 
 use polygrad_core::{Error, Result};
+use polygrad_nn::defaults;
 use serde::{Deserialize, Serialize};
 
 /// An opponent that plays by fixed rules.
@@ -36,40 +37,28 @@ impl Scripted {
     }
 }
 
-/// Options of [`SelfPlay`](super::SelfPlay).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SelfPlayConfig {
-    /// Opponents that play by fixed rules. Default: `random` and `greedy`.
-    pub scripted: Vec<Scripted>,
-    /// The most snapshots of the policy that are kept; a further one replaces the oldest. Default: 8.
-    pub snapshots: usize,
-    /// Steps of all environments after which a snapshot is taken, unless one was taken earlier. Default: 50,000.
-    pub snapshot_every: u64,
-    /// A snapshot is taken earlier if the policy has this share of the points in at least 200 games against the pool
-    /// since the last snapshot; a draw is half a point. Default: 0.8.
-    pub snapshot_score: f64,
-    /// The share of games that the policy plays against its current self. The others are against random members of the
-    /// pool. Default: 0.5.
-    pub itself: f64,
-    /// The most random opening moves, of both players together; each game has from 0 to this number. Without them, only
-    /// openings occur that players of the pool prefer. Default: 0.
-    pub opening: usize,
-    /// The most that a game changes a rating. Default: 16.
-    pub elo_k: f64,
-}
-
-impl Default for SelfPlayConfig {
-    fn default() -> Self {
-        Self {
-            scripted: vec![Scripted::Random, Scripted::Greedy],
-            snapshots: 8,
-            snapshot_every: 50_000,
-            snapshot_score: 0.8,
-            itself: 0.5,
-            opening: 0,
-            elo_k: 16.0,
-        }
+defaults! {
+    /// Options of [`SelfPlay`](super::SelfPlay).
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct SelfPlayConfig {
+        /// Opponents that play by fixed rules. Default: `random` and `greedy`.
+        pub scripted: Vec<Scripted> = vec![Scripted::Random, Scripted::Greedy],
+        /// The most snapshots of the policy that are kept; a further one replaces the oldest. Default: 8.
+        pub snapshots: usize = 8,
+        /// Steps of all environments after which a snapshot is taken, unless one was taken earlier. Default: 50,000.
+        pub snapshot_every: u64 = 50_000,
+        /// A snapshot is taken earlier if the policy has this share of the points in at least 200 games against the
+        /// pool since the last snapshot; a draw is half a point. Default: 0.8.
+        pub snapshot_score: f64 = 0.8,
+        /// The share of games that the policy plays against its current self. The others are against random members of
+        /// the pool. Default: 0.5.
+        pub itself: f64 = 0.5,
+        /// The most random opening moves, of both players together; each game has from 0 to this number. Without them,
+        /// only openings occur that players of the pool prefer. Default: 0.
+        pub opening: usize = 0,
+        /// The most that a game changes a rating. Default: 16.
+        pub elo_k: f64 = 16.0,
     }
 }
 

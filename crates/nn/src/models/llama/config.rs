@@ -6,68 +6,70 @@ use serde::{Deserialize, Serialize};
 use super::super::config::{check_heads, only};
 use super::super::{ActivationFn, ModelConfig};
 use super::NAME;
-use crate::Init;
+use crate::{Init, defaults};
 
-/// The config of a [`Llama`](super::Llama), with the fields and defaults of Hugging Face's `LlamaConfig`. It also reads
-/// configs of Mistral and Qwen2, which are the same model except for biases.
-///
-/// ```
-/// use polygrad_nn::models::{LlamaConfig, ModelConfig};
-/// # fn main() -> polygrad_tensor::Result<()> {
-/// let json = r#"{ "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3 }"#;
-/// let config = LlamaConfig::from_json(json)?;
-/// assert_eq!((config.head_dim(), config.vocab_size), (64, 32000));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LlamaConfig {
-    /// `"llama"`, `"mistral"`, or `"qwen2"`, whose queries, keys and values have biases. Default: `"llama"`.
-    pub model_type: String,
-    /// Size of the vocabulary. Default: 32,000.
-    pub vocab_size: usize,
-    /// Width of the vectors. Default: 4,096.
-    pub hidden_size: usize,
-    /// Width between the linear layers of a block. Default: 11,008.
-    pub intermediate_size: usize,
-    /// Number of blocks. Default: 32.
-    pub num_hidden_layers: usize,
-    /// Number of query heads. Default: 32.
-    pub num_attention_heads: usize,
-    /// Number of key and value heads, which must divide that of query heads. Default: the same number.
-    pub num_key_value_heads: Option<usize>,
-    /// Width of a head. Default: `hidden_size / num_attention_heads`.
-    pub head_dim: Option<usize>,
-    /// The activation of the gate. Default: SiLU.
-    pub hidden_act: ActivationFn,
-    /// Length of the longest sequence. Default: 2,048.
-    pub max_position_embeddings: usize,
-    /// Standard deviation of the initial weights. Default: 0.02.
-    pub initializer_range: f64,
-    /// Added to the mean square in the norms. Default: 1e-6.
-    pub rms_norm_eps: f64,
-    /// Whether the projection to the vocabulary shares the embedding's weight. Default: false.
-    pub tie_word_embeddings: bool,
-    /// Base of the angles by which positions rotate queries and keys. Default: 10,000.
-    pub rope_theta: f64,
-    /// How the angles are scaled for longer sequences. Default: not at all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rope_scaling: Option<RopeScaling>,
-    /// The above two fields as transformers writes them from version 5 on; values here take precedence.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rope_parameters: Option<RopeScaling>,
-    /// Whether all attention projections have a bias. Default: false.
-    pub attention_bias: bool,
-    /// Whether the linear layers of the feed-forward part have a bias. Default: false.
-    pub mlp_bias: bool,
-    /// Dropout of attention weights. Default: 0.
-    pub attention_dropout: f64,
-    /// Attention limited to the last tokens, which is not implemented: a number in a Mistral config is an error.
-    /// Default: none.
-    pub sliding_window: Option<usize>,
-    /// The same for Qwen2: true is an error. Default: false.
-    pub use_sliding_window: bool,
+defaults! {
+    /// The config of a [`Llama`](super::Llama), with the fields and defaults of Hugging Face's `LlamaConfig`. It also
+    /// reads configs of Mistral and Qwen2, which are the same model except for biases.
+    ///
+    /// ```
+    /// use polygrad_nn::models::{LlamaConfig, ModelConfig};
+    /// # fn main() -> polygrad_tensor::Result<()> {
+    /// let json = r#"{ "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3 }"#;
+    /// let config = LlamaConfig::from_json(json)?;
+    /// assert_eq!((config.head_dim(), config.vocab_size), (64, 32000));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct LlamaConfig {
+        /// `"llama"`, `"mistral"`, or `"qwen2"`, whose queries, keys and values have biases. Default: `"llama"`.
+        pub model_type: String = "llama".to_owned(),
+        /// Size of the vocabulary. Default: 32,000.
+        pub vocab_size: usize = 32_000,
+        /// Width of the vectors. Default: 4,096.
+        pub hidden_size: usize = 4096,
+        /// Width between the linear layers of a block. Default: 11,008.
+        pub intermediate_size: usize = 11_008,
+        /// Number of blocks. Default: 32.
+        pub num_hidden_layers: usize = 32,
+        /// Number of query heads. Default: 32.
+        pub num_attention_heads: usize = 32,
+        /// Number of key and value heads, which must divide that of query heads. Default: the same number.
+        pub num_key_value_heads: Option<usize> = None,
+        /// Width of a head. Default: `hidden_size / num_attention_heads`.
+        pub head_dim: Option<usize> = None,
+        /// The activation of the gate. Default: SiLU.
+        pub hidden_act: ActivationFn = ActivationFn::Silu,
+        /// Length of the longest sequence. Default: 2,048.
+        pub max_position_embeddings: usize = 2048,
+        /// Standard deviation of the initial weights. Default: 0.02.
+        pub initializer_range: f64 = 0.02,
+        /// Added to the mean square in the norms. Default: 1e-6.
+        pub rms_norm_eps: f64 = 1e-6,
+        /// Whether the projection to the vocabulary shares the embedding's weight. Default: false.
+        pub tie_word_embeddings: bool = false,
+        /// Base of the angles by which positions rotate queries and keys. Default: 10,000.
+        pub rope_theta: f64 = 1e4,
+        /// How the angles are scaled for longer sequences. Default: not at all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub rope_scaling: Option<RopeScaling> = None,
+        /// The above two fields as transformers writes them from version 5 on; values here take precedence.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub rope_parameters: Option<RopeScaling> = None,
+        /// Whether all attention projections have a bias. Default: false.
+        pub attention_bias: bool = false,
+        /// Whether the linear layers of the feed-forward part have a bias. Default: false.
+        pub mlp_bias: bool = false,
+        /// Dropout of attention weights. Default: 0.
+        pub attention_dropout: f64 = 0.0,
+        /// Attention limited to the last tokens, which is not implemented: a number in a Mistral config is an error.
+        /// Default: none.
+        pub sliding_window: Option<usize> = None,
+        /// The same for Qwen2: true is an error. Default: false.
+        pub use_sliding_window: bool = false,
+    }
 }
 
 /// How the angles of rotary positions are scaled, with the fields of Hugging Face's configs.
@@ -95,34 +97,6 @@ pub struct RopeScaling {
     /// For llama3: the sequence length of the original model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_max_position_embeddings: Option<f64>,
-}
-
-impl Default for LlamaConfig {
-    fn default() -> Self {
-        Self {
-            model_type: "llama".to_owned(),
-            vocab_size: 32_000,
-            hidden_size: 4096,
-            intermediate_size: 11_008,
-            num_hidden_layers: 32,
-            num_attention_heads: 32,
-            num_key_value_heads: None,
-            head_dim: None,
-            hidden_act: ActivationFn::Silu,
-            max_position_embeddings: 2048,
-            initializer_range: 0.02,
-            rms_norm_eps: 1e-6,
-            tie_word_embeddings: false,
-            rope_theta: 1e4,
-            rope_scaling: None,
-            rope_parameters: None,
-            attention_bias: false,
-            mlp_bias: false,
-            attention_dropout: 0.0,
-            sliding_window: None,
-            use_sliding_window: false,
-        }
-    }
 }
 
 impl ModelConfig for LlamaConfig {}

@@ -5,71 +5,49 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{ActivationFn, ModelConfig};
 use super::NAME;
-use crate::{Init, Linear, LinearConfig, RMSNorm, RMSNormConfig, Slot};
+use crate::{Init, Linear, LinearConfig, RMSNorm, RMSNormConfig, Slot, defaults};
 
-/// The config of a [`T5`](super::T5), with the fields and defaults of Hugging Face's `T5Config`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct T5Config {
-    /// Size of the vocabulary. Default: 32,128.
-    pub vocab_size: usize,
-    /// Width of the vectors. Default: 512.
-    pub d_model: usize,
-    /// Width of each head. Default: 64.
-    pub d_kv: usize,
-    /// Width between the two linear layers of a block. Default: 2,048.
-    pub d_ff: usize,
-    /// Blocks of the encoder. Default: 6.
-    pub num_layers: usize,
-    /// Blocks of the decoder. Default: `num_layers`.
-    pub num_decoder_layers: Option<usize>,
-    /// Number of attention heads. Default: 8.
-    pub num_heads: usize,
-    /// Number of buckets that attention sorts distances into. Default: 32.
-    pub relative_attention_num_buckets: usize,
-    /// The distance from which on all distances share a bucket. Default: 128.
-    pub relative_attention_max_distance: usize,
-    /// Dropout probability everywhere. Default: 0.1.
-    pub dropout_rate: f64,
-    /// Added to the mean square in the norms. Default: 1e-6.
-    pub layer_norm_epsilon: f64,
-    /// Factor of the initial weights. Default: 1.
-    pub initializer_factor: f64,
-    /// The activation of the feed-forward parts: a name of [`ActivationFn`], prefixed with "gated-" for gated ones.
-    /// "gated-gelu" uses the tanh approximation. Default: "relu".
-    pub feed_forward_proj: String,
-    /// Whether the projection to the vocabulary shares the embedding's weight. Default: true.
-    pub tie_word_embeddings: bool,
-    /// Whether vectors are scaled by `1 / √d_model` before the projection to the vocabulary. Default: as
-    /// `tie_word_embeddings`.
-    pub scale_decoder_outputs: Option<bool>,
-    /// The padding token. Default: 0.
-    pub pad_token_id: i64,
-    /// The token with which the decoder begins. Default: 0.
-    pub decoder_start_token_id: i64,
-}
-
-impl Default for T5Config {
-    fn default() -> Self {
-        Self {
-            vocab_size: 32_128,
-            d_model: 512,
-            d_kv: 64,
-            d_ff: 2048,
-            num_layers: 6,
-            num_decoder_layers: None,
-            num_heads: 8,
-            relative_attention_num_buckets: 32,
-            relative_attention_max_distance: 128,
-            dropout_rate: 0.1,
-            layer_norm_epsilon: 1e-6,
-            initializer_factor: 1.0,
-            feed_forward_proj: "relu".to_owned(),
-            tie_word_embeddings: true,
-            scale_decoder_outputs: None,
-            pad_token_id: 0,
-            decoder_start_token_id: 0,
-        }
+defaults! {
+    /// The config of a [`T5`](super::T5), with the fields and defaults of Hugging Face's `T5Config`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(default)]
+    pub struct T5Config {
+        /// Size of the vocabulary. Default: 32,128.
+        pub vocab_size: usize = 32_128,
+        /// Width of the vectors. Default: 512.
+        pub d_model: usize = 512,
+        /// Width of each head. Default: 64.
+        pub d_kv: usize = 64,
+        /// Width between the two linear layers of a block. Default: 2,048.
+        pub d_ff: usize = 2048,
+        /// Blocks of the encoder. Default: 6.
+        pub num_layers: usize = 6,
+        /// Blocks of the decoder. Default: `num_layers`.
+        pub num_decoder_layers: Option<usize> = None,
+        /// Number of attention heads. Default: 8.
+        pub num_heads: usize = 8,
+        /// Number of buckets that attention sorts distances into. Default: 32.
+        pub relative_attention_num_buckets: usize = 32,
+        /// The distance from which on all distances share a bucket. Default: 128.
+        pub relative_attention_max_distance: usize = 128,
+        /// Dropout probability everywhere. Default: 0.1.
+        pub dropout_rate: f64 = 0.1,
+        /// Added to the mean square in the norms. Default: 1e-6.
+        pub layer_norm_epsilon: f64 = 1e-6,
+        /// Factor of the initial weights. Default: 1.
+        pub initializer_factor: f64 = 1.0,
+        /// The activation of the feed-forward parts: a name of [`ActivationFn`], prefixed with "gated-" for gated ones.
+        /// "gated-gelu" uses the tanh approximation. Default: "relu".
+        pub feed_forward_proj: String = "relu".to_owned(),
+        /// Whether the projection to the vocabulary shares the embedding's weight. Default: true.
+        pub tie_word_embeddings: bool = true,
+        /// Whether vectors are scaled by `1 / √d_model` before the projection to the vocabulary. Default: as
+        /// `tie_word_embeddings`.
+        pub scale_decoder_outputs: Option<bool> = None,
+        /// The padding token. Default: 0.
+        pub pad_token_id: i64 = 0,
+        /// The token with which the decoder begins. Default: 0.
+        pub decoder_start_token_id: i64 = 0,
     }
 }
 
