@@ -1,6 +1,6 @@
 use polygrad_core::{Error, Result, Rng};
 
-use super::drawn_as_inside;
+use super::{as_inside, drawn_as_inside};
 use crate::{Env, Space, Step};
 
 /// Repeats every action several times, or until the episode ends or its mask no longer allows the action. The reward is
@@ -57,10 +57,6 @@ impl<E> ActionRepeat<E> {
 }
 
 impl<E: Env<A>, const A: usize> Env<A> for ActionRepeat<E> {
-    fn observation_space(&self) -> Space {
-        self.env.observation_space()
-    }
-
     fn action_space(&self) -> Space {
         self.action_space.clone()
     }
@@ -82,17 +78,8 @@ impl<E: Env<A>, const A: usize> Env<A> for ActionRepeat<E> {
         total
     }
 
-    fn waits(&self, agent: usize) -> bool {
-        self.env.waits(agent)
-    }
-
-    fn has_action_mask(&self) -> bool {
-        self.env.has_action_mask()
-    }
-
-    fn action_mask(&self, mask: &mut [bool]) {
-        self.env.action_mask(mask);
-    }
+    as_inside!(observation_space -> Space);
+    as_inside!(waits(agent: usize) -> bool, has_action_mask -> bool, action_mask(mask: &mut [bool]) -> ());
 }
 
 drawn_as_inside!(ActionRepeat);

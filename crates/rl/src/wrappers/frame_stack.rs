@@ -1,6 +1,6 @@
 use polygrad_core::{Error, Result, Rng};
 
-use super::drawn_as_inside;
+use super::{as_inside, drawn_as_inside};
 use crate::{Env, Space, Step};
 
 /// Stacks the last observations, the newest last, like Gymnasium's `FrameStackObservation`. Initially all are the first
@@ -83,10 +83,6 @@ impl<E: Env<A>, const A: usize> Env<A> for FrameStack<E> {
         stacked(self.env.observation_space(), self.frames)
     }
 
-    fn action_space(&self) -> Space {
-        self.env.action_space()
-    }
-
     fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
         self.env.reset(rng, &mut self.newest);
         self.push(self.frames, A, observation);
@@ -98,17 +94,8 @@ impl<E: Env<A>, const A: usize> Env<A> for FrameStack<E> {
         step
     }
 
-    fn waits(&self, agent: usize) -> bool {
-        self.env.waits(agent)
-    }
-
-    fn has_action_mask(&self) -> bool {
-        self.env.has_action_mask()
-    }
-
-    fn action_mask(&self, mask: &mut [bool]) {
-        self.env.action_mask(mask);
-    }
+    as_inside!(action_space -> Space);
+    as_inside!(waits(agent: usize) -> bool, has_action_mask -> bool, action_mask(mask: &mut [bool]) -> ());
 }
 
 drawn_as_inside!(FrameStack);

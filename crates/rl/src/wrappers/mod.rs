@@ -36,11 +36,11 @@ fn opened<'a, T: Deserialize<'a>>(wrapper: &str, state: &'a Value) -> Result<(T,
     }
 }
 
-/// The methods of a [`VectorEnv`](crate::VectorEnv) that a wrapper passes through.
+/// The methods of an environment, or of a [`VectorEnv`](crate::VectorEnv), that a wrapper passes through.
 macro_rules! as_inside {
-    ($($method:ident -> $result:ty),*) => {$(
-        fn $method(&self) -> $result {
-            self.env.$method()
+    ($($method:ident $(($argument:ident: $type:ty))? -> $result:ty),*) => {$(
+        fn $method(&self $(, $argument: $type)?) -> $result {
+            self.env.$method($($argument)?)
         }
     )*};
 }

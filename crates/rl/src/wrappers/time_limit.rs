@@ -1,6 +1,6 @@
 use polygrad_core::{Error, Result, Rng};
 
-use super::drawn_as_inside;
+use super::{as_inside, drawn_as_inside};
 use crate::{Env, Space, Step};
 
 /// Cuts episodes short after a number of steps, like Gymnasium's `TimeLimit`.
@@ -47,14 +47,6 @@ impl<E> TimeLimit<E> {
 }
 
 impl<E: Env<A>, const A: usize> Env<A> for TimeLimit<E> {
-    fn observation_space(&self) -> Space {
-        self.env.observation_space()
-    }
-
-    fn action_space(&self) -> Space {
-        self.env.action_space()
-    }
-
     #[inline]
     fn reset(&mut self, rng: &mut Rng, observation: &mut [f32]) {
         self.steps = 0;
@@ -69,17 +61,8 @@ impl<E: Env<A>, const A: usize> Env<A> for TimeLimit<E> {
         step
     }
 
-    fn waits(&self, agent: usize) -> bool {
-        self.env.waits(agent)
-    }
-
-    fn has_action_mask(&self) -> bool {
-        self.env.has_action_mask()
-    }
-
-    fn action_mask(&self, mask: &mut [bool]) {
-        self.env.action_mask(mask);
-    }
+    as_inside!(observation_space -> Space, action_space -> Space);
+    as_inside!(waits(agent: usize) -> bool, has_action_mask -> bool, action_mask(mask: &mut [bool]) -> ());
 }
 
 drawn_as_inside!(TimeLimit);
