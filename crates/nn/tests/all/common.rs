@@ -5,36 +5,6 @@ use std::path::{Path, PathBuf};
 use polygrad_tensor::{Backend, DType, Device, Tensor};
 use serde_json::Value;
 
-/// Runs each test on each backend.
-macro_rules! on_backends {
-    ($($test:ident),* $(,)?) => {
-        mod cpu {
-            $(#[test]
-            fn $test() {
-                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default().into_any());
-            })*
-        }
-        mod reference {
-            $(#[test]
-            fn $test() {
-                super::$test(&polygrad_tensor::Device::<polygrad_reference::Reference>::default().into_any());
-            })*
-        }
-    };
-}
-
-/// Runs each test only on the CPU backend, for tests that take too long on the reference.
-macro_rules! on_cpu {
-    ($($test:ident),* $(,)?) => {
-        mod cpu {
-            $(#[test]
-            fn $test() {
-                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default().into_any());
-            })*
-        }
-    };
-}
-
 /// This crate's folder, read at run time since checkouts may share a build folder.
 pub(crate) fn crate_folder() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").unwrap().into()

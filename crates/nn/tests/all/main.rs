@@ -1,6 +1,8 @@
 //! All tests of this crate in one program, so that code generic over the backend is compiled only once.
 
-#[macro_use]
+#[macro_use(on_backends, on_cpu)]
+extern crate polygrad_testing;
+
 mod common;
 
 mod attention;

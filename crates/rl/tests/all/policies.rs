@@ -4,24 +4,7 @@ use polygrad_nn::distributions::Distribution as _;
 use polygrad_nn::{Module, Param};
 use polygrad_rl::*;
 use polygrad_tensor::{DType, Device, Error, Result, Tensor, manual_seed};
-
-/// Runs each test on two backends.
-macro_rules! on_backends {
-    ($($test:ident),* $(,)?) => {
-        mod cpu {
-            $(#[test]
-            fn $test() {
-                super::$test(&polygrad_tensor::Device::<polygrad_cpu::Cpu>::default().into_any());
-            })*
-        }
-        mod reference {
-            $(#[test]
-            fn $test() {
-                super::$test(&polygrad_tensor::Device::<polygrad_reference::Reference>::default().into_any());
-            })*
-        }
-    };
-}
+use polygrad_testing::on_backends;
 
 on_backends!(
     answers_have_their_shapes,
