@@ -8,26 +8,6 @@ use std::process::Command;
 use crate::cargo;
 use toolchain::Toolchain;
 
-/// The packages that are checked for Apple's machines: all except external engines.
-const APPLE: [&str; 17] = [
-    "polygrad-core",
-    "polygrad-tensor",
-    "polygrad-nn",
-    "polygrad-onnx",
-    "polygrad-formats",
-    "polygrad-data",
-    "polygrad-train",
-    "polygrad-plot",
-    "polygrad-rl",
-    "polygrad-cpu",
-    "polygrad-cpu-kernels",
-    "polygrad-compute",
-    "polygrad-wgpu",
-    "polygrad-conformance",
-    "polygrad",
-    "polygrad-console",
-    "polygrad-cli",
-];
 /// The packages that are checked for WebAssembly.
 const WASM: [&str; 13] = [
     "polygrad-core",
@@ -45,12 +25,15 @@ const WASM: [&str; 13] = [
     "polygrad-wgpu",
 ];
 
+/// The packages that are checked for Apple's machines beside [`WASM`]: together all except external engines.
+const APPLE: [&str; 4] = ["polygrad-conformance", "polygrad", "polygrad-console", "polygrad-cli"];
+
 /// `cargo xtask check-apple`: type-checks for aarch64-apple-darwin.
 ///
 /// # Errors
 /// If there is no compiler for it, or a check fails.
 pub(crate) fn check_apple() -> Result<(), String> {
-    Toolchain::find("aarch64-apple-darwin")?.cargo("check", &packages(&APPLE))
+    Toolchain::find("aarch64-apple-darwin")?.cargo("check", &packages(&[&WASM[..], &APPLE].concat()))
 }
 
 /// `cargo xtask check-wasm`: type-checks for wasm32-unknown-unknown, and trains an MLP under Node.

@@ -66,8 +66,8 @@ impl<B: Backend> BoundedPolicy<B> {
     }
 
     /// Draws actions by [state-dependent exploration](StateDependentNoise), whose gradient reaches the features.
-    /// `log_std_init` is the logarithm of the initial standard deviations of the noise's matrix. Means are clipped to −2
-    /// to 2 before tanh.
+    /// `log_std_init` is the logarithm of the initial standard deviations of the noise's matrix. Means are clipped to
+    /// −2 to 2 before tanh.
     ///
     /// # Errors
     /// When `log_std_init` is NaN or infinite, or memory runs out.

@@ -1,8 +1,8 @@
 //! Language models with a head, which differ in the model below it.
 
 /// The methods of a model whose head projects the vectors of the model below to the vocabulary, and its
-/// [`CausalLm`](super::CausalLm): `with_head!(Gpt2(transformer: Gpt2Model), Gpt2Config, h, ln_f, n_positions)` names the
-/// field of the model below, its blocks and its last norm, and the config's number of positions.
+/// [`CausalLm`](super::CausalLm). `with_head!(Gpt2(transformer: Gpt2Model), Gpt2Config, h, ln_f, n_positions)` names
+/// the field of the model below, its blocks and its last norm, and the config's number of positions.
 macro_rules! with_head {
     ($model:ident($field:ident: $below:ident), $config:ident, $blocks:ident, $norm:ident, $positions:ident) => {
         impl<B: Backend> $model<B> {
