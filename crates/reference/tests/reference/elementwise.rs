@@ -17,6 +17,40 @@ fn functions_are_precise_where_naive_ones_are_not() {
 }
 
 #[test]
+fn predicates_give_bool() {
+    let x = vector(&[NAN, INF, -INF, 0.0, -0.0, 2.0]);
+    let cases = [
+        (UnaryOp::LogicalNot, [false, false, false, true, true, false]),
+        (UnaryOp::IsNan, [true, false, false, false, false, false]),
+        (UnaryOp::IsInf, [false, true, true, false, false, false]),
+        (UnaryOp::IsFinite, [false, false, false, true, true, true]),
+    ];
+    for (op, expected) in cases {
+        assert_eq!(elements::<bool>(&R::unary(op, &x).unwrap()), expected);
+    }
+    let ints = vector(&[0i64, 7]);
+    assert_eq!(
+        elements::<bool>(&R::unary(UnaryOp::LogicalNot, &ints).unwrap()),
+        [true, false]
+    );
+    assert_eq!(
+        elements::<bool>(&R::unary(UnaryOp::IsFinite, &ints).unwrap()),
+        [true, true]
+    );
+    assert_eq!(
+        elements::<bool>(&R::unary(UnaryOp::IsNan, &vector(&[true])).unwrap()),
+        [false]
+    );
+}
+
+#[test]
+fn truncation_is_towards_zero() {
+    let y = reals(&R::unary(UnaryOp::Trunc, &vector(&[-2.5, -0.5, 0.0, 1.5, -INF, NAN])).unwrap());
+    assert_eq!(y[..5], [-2.0, 0.0, 0.0, 1.0, -INF]);
+    assert!(y[5].is_nan());
+}
+
+#[test]
 fn unary_on_integers_wraps() {
     let x = vector(&[i32::MIN, -3, 0, 5]);
     let of = |op| elements::<i32>(&R::unary(op, &x).unwrap());

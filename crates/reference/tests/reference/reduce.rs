@@ -82,6 +82,24 @@ fn nothing_has_an_identity_or_is_an_error() {
 }
 
 #[test]
+fn nan_propagates() {
+    for values in [[NAN, 1.0, 2.0], [1.0, NAN, 2.0], [1.0, 2.0, NAN]] {
+        for op in [
+            ReduceOp::Sum,
+            ReduceOp::Mean,
+            ReduceOp::Prod,
+            ReduceOp::Max,
+            ReduceOp::Min,
+        ] {
+            assert!(
+                reals(&reduce(op, &vector(&values), &[0], false))[0].is_nan(),
+                "{op:?} {values:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn sums_are_accurate() {
     let x = R::expand(&vector(&[0.1f32]), Shape::from([100_000])).unwrap();
     let sum = f64::from(elements::<f32>(&reduce(ReduceOp::Sum, &x, &[0], false))[0]);
