@@ -19,6 +19,7 @@ use std::mem::MaybeUninit;
 use polygrad_core::Shape;
 
 use crate::{CpuDevice, Pointer};
+use nest::Form;
 use tile::{TILE, Tile};
 
 /// A kernel: reads `n` contiguous elements of each input and writes `n` contiguous outputs. Caller and kernel agree on
@@ -43,7 +44,26 @@ pub(crate) unsafe fn map<const N: usize>(
     ns: f32,
     run: Run<'_, N>,
 ) {
-    if shape.numel() == 0 {
+    let numel = shape.numel();
+    if numel == 0 {
+        return;
+    }
+    if numel <= TILE && operands.iter().all(|x| !matches!(x.form, Form::Strided(_))) {
+        // Most ops of a small model: a loop nest would cost more than their elements.
+        let mut rooms = [const { MaybeUninit::uninit() }; N];
+        let mut tiles = rooms.each_mut().map(Tile::new);
+        let from = std::array::from_fn(|k| match operands[k] {
+            Operand {
+                ptr,
+                size,
+                form: Form::One,
+            } if numel > 1 => {
+                // SAFETY: by the caller's contract the element is readable.
+                unsafe { tiles[k].repeat(ptr, size, numel) }
+            }
+            Operand { ptr, .. } => ptr,
+        });
+        run(from, out, numel);
         return;
     }
     let nest = Nest::new(shape, operands);

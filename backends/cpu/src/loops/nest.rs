@@ -7,16 +7,35 @@ use crate::CpuTensor;
 /// An input of a kernel, broadcast to the output's shape.
 #[derive(Clone, Copy)]
 pub(crate) struct Operand {
-    ptr: *const u8,
-    size: usize,
-    strides: [isize; MAX_RANK],
+    pub(super) ptr: *const u8,
+    pub(super) size: usize,
+    pub(super) form: Form,
+}
+
+/// How an operand's elements lie in memory.
+#[derive(Clone, Copy)]
+pub(super) enum Form {
+    /// One after another, in the order of the output's.
+    Run,
+    /// One element, repeated everywhere.
+    One,
+    /// Bytes from element to element along each axis.
+    Strided([isize; MAX_RANK]),
 }
 
 impl Operand {
     /// A tensor broadcast to `shape`, which its own shape must allow.
+    #[inline]
     pub(crate) fn new(x: &CpuTensor, shape: &Shape) -> Self {
-        let layout = x.layout().expand(*shape);
-        Self::strided(x.ptr(), x.dtype().size(), &layout)
+        let (ptr, size) = (x.ptr(), x.dtype().size());
+        let form = if x.shape() == shape && x.is_contiguous() {
+            Form::Run
+        } else if x.numel() == 1 {
+            Form::One
+        } else {
+            return Self::strided(ptr, size, &x.layout().expand(*shape));
+        };
+        Self { ptr, size, form }
     }
 
     /// Memory of the given layout with its first element at `ptr`; the layout's own offset is ignored.
@@ -25,7 +44,8 @@ impl Operand {
         for (to, from) in strides.iter_mut().zip(layout.strides()) {
             *to = from * size.cast_signed();
         }
-        Self { ptr, size, strides }
+        let form = Form::Strided(strides);
+        Self { ptr, size, form }
     }
 
     /// One value, repeated everywhere. It must outlive the operand.
@@ -33,7 +53,22 @@ impl Operand {
         Self {
             ptr: std::ptr::from_ref(value).cast(),
             size: size_of::<T>(),
-            strides: [0; MAX_RANK],
+            form: Form::One,
+        }
+    }
+
+    fn strides(&self, shape: &Shape) -> [isize; MAX_RANK] {
+        match self.form {
+            Form::Strided(strides) => strides,
+            Form::One => [0; MAX_RANK],
+            Form::Run => {
+                let (mut strides, mut step) = ([0; MAX_RANK], self.size.cast_signed());
+                for (stride, dim) in strides[..shape.rank()].iter_mut().zip(shape.iter()).rev() {
+                    *stride = step;
+                    step *= dim.cast_signed();
+                }
+                strides
+            }
         }
     }
 }
@@ -62,6 +97,7 @@ impl<const N: usize> Nest<N> {
             sizes: operands.map(|x| x.size),
             bases: operands.map(|x| x.ptr),
         };
+        let strides = operands.map(|x| x.strides(shape));
         for axis in (0..shape.rank()).rev() {
             let dim = shape[axis];
             if dim == 1 {
@@ -69,14 +105,14 @@ impl<const N: usize> Nest<N> {
             }
             let inner = nest.rank.wrapping_sub(1);
             let mergeable = nest.rank > 0
-                && (0..N).all(|k| operands[k].strides[axis] == nest.strides[k][inner] * nest.dims[inner].cast_signed());
+                && (0..N).all(|k| strides[k][axis] == nest.strides[k][inner] * nest.dims[inner].cast_signed());
             if mergeable {
                 nest.dims[inner] *= dim;
                 continue;
             }
             nest.dims[nest.rank] = dim;
-            for (strides, operand) in nest.strides.iter_mut().zip(&operands) {
-                strides[nest.rank] = operand.strides[axis];
+            for (to, from) in nest.strides.iter_mut().zip(&strides) {
+                to[nest.rank] = from[axis];
             }
             nest.rank += 1;
         }
@@ -134,6 +170,13 @@ impl<const N: usize> Nest<N> {
     /// Whether each operand is one contiguous run.
     pub(crate) fn is_one_run(&self) -> bool {
         self.rank <= 1 && (0..N).all(|k| self.is_direct(k))
+    }
+
+    /// Whether operand `k` is one contiguous run.
+    pub(crate) fn is_run(&self, k: usize) -> bool {
+        let (dims, strides) = (&self.dims, &self.strides[k]);
+        let follows = |level: usize| strides[level] == strides[level - 1] * dims[level - 1].cast_signed();
+        self.is_direct(k) && (1..self.rank).all(follows)
     }
 
     /// The first element of operand `k` in a row; rows are counted over all loops except the innermost.

@@ -56,7 +56,8 @@ impl<'a> Tile<'a> {
         to
     }
 
-    /// `n` elements, at most [`TILE`], from number `first` on in row-major order, from as many rows as needed.
+    /// `n` elements, at most [`TILE`], from number `first` on in row-major order, from as many rows as needed: in place
+    /// if they are contiguous, else gathered.
     ///
     /// # Safety
     /// The elements must be readable.
@@ -67,20 +68,56 @@ impl<'a> Tile<'a> {
         first: usize,
         n: usize,
     ) -> *const u8 {
-        let width = nest.width();
-        let size = nest.size(k);
-        let to: *mut u8 = self.room.as_mut_ptr().cast();
-        let (mut row, mut column, mut done) = (first / width, first % width, 0);
-        while done < n {
-            let count = (width - column).min(n - done);
-            let from = nest.row(k, row).wrapping_offset(column.cast_signed() * nest.step(k));
-            // SAFETY: the source by the caller; the tile has room for `n` elements.
-            unsafe { gather(from, nest.step(k), size, count, to.add(done * size)) };
-            done += count;
-            row += 1;
-            column = 0;
+        if nest.is_run(k) {
+            return nest.base(k).wrapping_add(first * nest.size(k));
         }
+        let to = self.room.as_mut_ptr();
+        // SAFETY: the source by the caller; the tile has room for `n` elements.
+        unsafe {
+            match nest.size(k) {
+                1 => gather_rows::<u8, N>(nest, k, first, n, to.cast()),
+                2 => gather_rows::<u16, N>(nest, k, first, n, to.cast()),
+                4 => gather_rows::<u32, N>(nest, k, first, n, to.cast()),
+                _ => gather_rows::<u64, N>(nest, k, first, n, to.cast()),
+            }
+        }
+        to.cast()
+    }
+
+    /// `n` copies of an element, at most [`TILE`].
+    ///
+    /// # Safety
+    /// The element must be readable, and its size be 1, 2, 4 or 8.
+    pub(super) unsafe fn repeat(&mut self, from: *const u8, size: usize, n: usize) -> *const u8 {
+        let to: *mut u8 = self.room.as_mut_ptr().cast();
+        // SAFETY: the source by the caller; the tile has room for `n` elements.
+        unsafe { gather(from, 0, size, n, to) };
         to
+    }
+}
+
+/// Copies `n` elements from number `first` on to contiguous memory.
+///
+/// # Safety
+/// As for [`Tile::fill`]; the target must be writable.
+unsafe fn gather_rows<T: Copy, const N: usize>(nest: &Nest<N>, k: usize, first: usize, n: usize, to: *mut T) {
+    let (width, step) = (nest.width(), nest.step(k));
+    let (mut row, mut column, mut done) = (first / width, first % width, 0);
+    let mut from = nest.row(k, row);
+    while done < n {
+        let count = (width - column).min(n - done);
+        for i in 0..count {
+            let from = from.wrapping_offset((column + i).cast_signed() * step);
+            // SAFETY: by the caller.
+            unsafe { to.add(done + i).write(from.cast::<T>().read()) };
+        }
+        done += count;
+        row += 1;
+        column = 0;
+        from = match nest.rank() {
+            2 => from.wrapping_offset(nest.stride(k, 1)),
+            _ => nest.row(k, row),
+        };
     }
 }
 
