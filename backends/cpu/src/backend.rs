@@ -8,6 +8,7 @@ use polygrad_core::{
 
 use crate::fused::{
     attention, batch_norm, cross_entropy, embedding, gru, linear_grad, lstm, lstm_steps, norm, optim, rotary, softmax,
+    square_sum,
 };
 use crate::ops::{
     activation, binary, compare, convert, create, index, join, matmul, quantized, quantized_linear, reduce, rescale,
@@ -115,6 +116,7 @@ impl Backend for Cpu {
         dynamic_quantize_u8 => rescale::dynamic_quantize_u8,
         dequantize_u8 => rescale::dequantize_u8,
         fake_quantize => rescale::fake_quantize,
+        square_sum => square_sum::square_sum,
         linear_weight_grad => linear_grad::linear_weight_grad,
         attention => attention::attention,
         attention_backward => attention::attention_backward,

@@ -14,6 +14,7 @@ pub(crate) mod optim;
 pub(crate) mod rotary;
 mod rows;
 pub(crate) mod softmax;
+pub(crate) mod square_sum;
 
 use polygrad_core::{Axes, DType, Result, Shape, SliceRange};
 

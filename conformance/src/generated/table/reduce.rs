@@ -204,4 +204,8 @@ pub(super) fn add(samples: &mut Vec<Sample>) {
         let words = format!("to {to:?}").replace(", ", ",");
         samples.push(Sample::new(Op::SumTo(shape(to)), vec![x], &words));
     }
+    for parts in [&[&[3, 5][..]][..], &[&[], &[0, 3], &[130]], &[&[2, 3, 4], &[4]]] {
+        let operands = parts.iter().map(|dims| Operand::drawn(dims, Fill::Range(-2.0, 2.0)));
+        samples.push(Sample::new(Op::SquareSum, operands.collect(), ""));
+    }
 }

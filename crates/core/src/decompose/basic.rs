@@ -3,7 +3,7 @@
 use super::epilogue;
 use super::wide::{is_narrow, widen};
 use crate::{
-    Activation, Axes, Backend, BinaryOp, CompareOp, Error, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp,
+    Activation, Axes, Backend, BinaryOp, CompareOp, DType, Error, ReduceOp, Result, Scalar, Shape, SliceRange, UnaryOp,
     observe,
 };
 
@@ -101,6 +101,23 @@ pub(super) fn sum_to<B: Backend>(x: &B::Tensor, shape: Shape) -> Result<B::Tenso
         return B::reduce(ReduceOp::Sum, x, axes, false);
     }
     B::reshape(&B::sum_keep(x, axes)?, shape)
+}
+
+/// See [`Backend::square_sum`].
+pub(super) fn square_sum<B: Backend>(xs: &[&B::Tensor]) -> Result<B::Tensor> {
+    let of = |x: &B::Tensor| {
+        let x = B::cast(x, B::dtype(x).promote(DType::F32))?;
+        B::reduce(
+            ReduceOp::Sum,
+            &B::mul(&x, &x)?,
+            Axes::new(0..B::shape(&x).rank())?,
+            false,
+        )
+    };
+    let [first, rest @ ..] = xs else {
+        return Err(Error::invalid("there is no tensor to sum").with_op("square_sum"));
+    };
+    rest.iter().try_fold(of(first)?, |sum, x| B::add(&sum, &of(x)?))
 }
 
 /// See [`Backend::linear_weight_grad`].

@@ -220,6 +220,12 @@ macro_rules! for_each_op {
             as SumTo (shape: Shape), named "sum_to", for numbers
             gives [shaped(x, *shape)];
 
+        /// The sum of the squares of all elements of tensors of one dtype, at least one, such as the gradients of a
+        /// model: of rank 0, and f32 for f16 and bf16, whose squares could overflow.
+        training square_sum(xs: tensors) -> one
+            as SquareSum (), named "square_sum", for floats
+            gives [result(Shape::SCALAR, xs[0].dtype.promote(DType::F32))];
+
         /// `x Wᵀ + b` for `x […, in]`, `weight [out, in]`, `bias [out]`, and then an activation function. No gradient
         /// is defined for an activation whose gradient is not computed from the output ([`Activation::saves_output`]).
         fused linear(x: tensor, weight: tensor, bias: optional, activation: (Option<Activation>)) -> one

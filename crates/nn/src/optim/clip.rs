@@ -1,6 +1,6 @@
 //! Gradient clipping.
 
-use polygrad_tensor::{Backend, DType, Error, Gradients, Result, no_grad};
+use polygrad_tensor::{Backend, Error, Gradients, Result, Tensor, no_grad};
 
 /// Scales all gradients of a backward pass so that their total norm is at most `max_norm`; returns the norm before. As
 /// PyTorch's `clip_grad_norm_`: the factor is `max_norm / (norm + 1e-6)` if that is below 1.
@@ -11,26 +11,29 @@ use polygrad_tensor::{Backend, DType, Error, Gradients, Result, no_grad};
 pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -> Result<f64> {
     check_bound("max_norm", max_norm)?;
     no_grad(|| {
-        let mut total = None;
+        // Of tensors of one dtype on one device, mostly all.
+        let mut groups: Vec<Vec<&B::Tensor>> = Vec::new();
         for (_, gradient) in gradients.iter() {
-            let gradient = gradient.to_dtype(gradient.dtype().promote(DType::F32))?;
-            let square = gradient.square()?.sum(())?;
-            total = Some(match total {
-                None => square,
-                Some(total) => square.add(&total)?,
-            });
+            let x = gradient.inner();
+            let alike = |group: &&mut Vec<&B::Tensor>| B::dtype(group[0]) == B::dtype(x) && B::same_device(group[0], x);
+            match groups.iter_mut().find(alike) {
+                Some(group) => group.push(x),
+                None => groups.push(vec![x]),
+            }
         }
-        let norm = match total {
-            None => return Ok(0.0),
-            Some(total) => total.item()?.sqrt(),
-        };
+        let mut total = 0.0;
+        for group in &groups {
+            let sum = B::square_sum(group).map_err(|e| e.with_op("clip_grad_norm"))?;
+            total += Tensor::<B>::from_inner(sum).item()?;
+        }
+        let norm = total.sqrt();
         if !norm.is_finite() {
             return Err(not_finite(gradients, norm)?);
         }
         let factor = max_norm / (norm + 1e-6);
         if factor < 1.0 {
             for gradient in gradients.iter_mut() {
-                *gradient = (&*gradient * factor)?;
+                *gradient = Tensor::from_inner(B::mul_scalar(gradient.inner(), factor)?);
             }
         }
         Ok(norm)

@@ -238,9 +238,7 @@ pub(super) fn all_finite<'a, B: Backend>(numbers: impl IntoIterator<Item = &'a B
 
 /// The Euclidean norm: a tensor of rank 0.
 pub(super) fn norm<B: Backend>(x: &B::Tensor) -> Result<B::Tensor> {
-    let axes = Axes::new(0..B::shape(x).rank())?;
-    let squares = B::reduce(ReduceOp::Sum, &B::mul(x, x)?, axes, false)?;
-    B::unary(UnaryOp::Sqrt, &squares)
+    B::unary(UnaryOp::Sqrt, &B::square_sum(&[x])?)
 }
 
 /// [`options!`] for an optimizer with a learning rate and `maximize`. Options may have a range; the macro also

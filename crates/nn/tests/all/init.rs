@@ -9,6 +9,7 @@ on_backends!(
     default_layers_begin_as_pytorchs,
     the_same_seed_gives_the_same_model,
     norms_are_clipped,
+    norms_of_two_dtypes_are_one,
     values_are_clipped,
     what_is_not_finite_is_named,
 );
@@ -141,6 +142,19 @@ fn norms_are_clipped<B: Backend>(device: &Device<B>) {
         "{ga:?} {gb:?}"
     );
     assert!(clip_grad_norm(&mut gradients, f64::NAN).is_err());
+}
+
+fn norms_of_two_dtypes_are_one<B: Backend>(device: &Device<B>) {
+    let leaf = |name: &str, dtype| Tensor::var(name, Tensor::zeros([2], (device, dtype)).unwrap()).unwrap();
+    let (a, b) = (leaf("a", DType::F32), leaf("b", DType::F64));
+    let [sum_a, sum_b] = [a.mul(3.0), b.mul(4.0)].map(|x| x.unwrap().sum_all().unwrap());
+    let loss = sum_a.to_dtype(DType::F64).unwrap().add(sum_b).unwrap();
+    let mut gradients = loss.backward().unwrap();
+    assert_eq!(clip_grad_norm(&mut gradients, 1.0).unwrap(), 50f64.sqrt());
+    let (ga, gb) = (gradients.get(&a).unwrap(), gradients.get(&b).unwrap());
+    assert_eq!((ga.dtype(), gb.dtype()), (DType::F32, DType::F64));
+    let clipped = ga.to_f64_vec().unwrap()[0].hypot(gb.to_f64_vec().unwrap()[1]);
+    assert!((clipped - 0.5f64.sqrt()).abs() < 1e-6, "{clipped}");
 }
 
 fn values_are_clipped<B: Backend>(device: &Device<B>) {
