@@ -14,7 +14,7 @@ use crate::{
 /// work, while a packed copy takes as much memory as the weight, once for each pass.
 const MANY_ROWS: usize = 1024;
 
-/// So many rows are multiplied as vectors, and not by packed weights.
+/// Products of at most this many rows multiply them one by one, and not by packed weights.
 const FEW_ROWS: usize = 3;
 
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
@@ -142,6 +142,7 @@ impl<'a> Draft<'a> {
                 merged => merged,
             },
             Op::BatchNormRunning { eps } => self.batch_norm(i, eps)?,
+            Op::Reshape(_) => self.reshape(i, op),
             _ => None,
         };
         let Some((op, inputs)) = merged else {
@@ -163,6 +164,12 @@ impl<'a> Draft<'a> {
             _ => return None,
         };
         Some((op, step.inputs.clone()))
+    }
+
+    /// A reshaped tensor is reshaped from its first shape.
+    fn reshape(&self, i: usize, op: Op) -> Merged {
+        let (step, _) = self.only_for(i, 0)?;
+        matches!(step.action, Action::Op(Op::Reshape(_))).then(|| (op, step.inputs.clone()))
     }
 
     /// The convolution that computes the `k`-th input of a step, with its inputs; a bias of zeros is added if it has

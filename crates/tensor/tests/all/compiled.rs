@@ -72,6 +72,20 @@ fn products_take_what_is_a_bias_and_nothing_else() {
 }
 
 #[test]
+fn reshapes_in_a_row_are_one() {
+    for device in devices() {
+        let thrice = |x: &Tensor| x.transpose(0, 1)?.reshape([2, 3, 4])?.reshape([24])?.reshape([4, 6]);
+        assert_eq!(ops(&device, &[4, 6], thrice), ["permute", "reshape"]);
+        // The first one has another use.
+        let twice = |x: &Tensor| {
+            let y = x.reshape([24])?;
+            y.reshape([4, 6])?.sum(())?.add(&y)
+        };
+        assert_eq!(ops(&device, &[4, 6], twice), ["reshape", "reshape", "sum", "add"]);
+    }
+}
+
+#[test]
 fn convolutions_take_biases_residuals_and_activations() {
     for device in devices() {
         let new = |shape: &[usize]| Tensor::randn(shape, &device).unwrap();
