@@ -128,6 +128,19 @@ impl<B: Backend> Tensor<B> {
     /// For a tensor of rank 0 or of integers; without replacement, when there are fewer weights than samples;
     /// when memory runs out.
     pub fn multinomial(&self, num_samples: usize, replacement: bool) -> Result<Self> {
+        if !self.dtype().is_float() {
+            let error = Error::dtype("weights are floats").with_hint("convert them with to_dtype");
+            return Err(context(error, "multinomial", &[self]));
+        }
+        let weights = self.detach().to_dtype(self.dtype().promote(DType::F32))?;
+        weights.log()?.multinomial_logits(num_samples, replacement)
+    }
+
+    /// [`Tensor::multinomial`] with weights whose logarithms these are.
+    ///
+    /// # Errors
+    /// As [`Tensor::multinomial`].
+    pub fn multinomial_logits(&self, num_samples: usize, replacement: bool) -> Result<Self> {
         let fail = |e| context(e, "multinomial", &[self]);
         let shape = self.shape();
         let &[ref lead @ .., classes] = shape.dims() else {
@@ -135,7 +148,7 @@ impl<B: Backend> Tensor<B> {
         };
         if !self.dtype().is_float() {
             return Err(fail(
-                Error::dtype("weights are floats").with_hint("convert them with to_dtype"),
+                Error::dtype("logits are floats").with_hint("convert them with to_dtype"),
             ));
         }
         if classes == 0 || !replacement && num_samples > classes {
@@ -144,15 +157,15 @@ impl<B: Backend> Tensor<B> {
             ))));
         }
         let draws = if replacement { num_samples } else { 1 };
-        let uniform = Self::rand([lead, &[draws, classes]].concat(), &self.device())?;
-        // 1 - u is never 0, but its logarithm may be.
-        let waiting = uniform.neg()?.add(1.0)?.log()?.neg()?.maximum(1e-30)?;
-        let keys = self
-            .detach()
-            .to_dtype(DType::F32)?
-            .log()?
-            .unsqueeze(-2)?
-            .sub(&waiting.log()?)?;
+        // Neither bound, so that both logarithms are finite: log1p of a number near 0 is as precise as the number.
+        let uniform = Distribution::Uniform {
+            low: f64::from(-1f32.next_down()),
+            high: 0.0,
+        };
+        let uniform = Self::random([lead, &[draws, classes]].concat(), uniform, &self.device())?;
+        let waiting = uniform.log1p()?.neg()?;
+        let logits = self.detach().to_dtype(DType::F32)?;
+        let keys = logits.unsqueeze(-2)?.sub(&waiting.log()?)?;
         if replacement {
             return keys.argmax(-1);
         }

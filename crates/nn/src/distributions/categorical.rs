@@ -66,7 +66,7 @@ impl<B: Backend> Categorical<B> {
 
 impl<B: Backend> Distribution<B> for Categorical<B> {
     fn sample(&self) -> Result<Tensor<B>> {
-        no_grad(|| self.probs()?.multinomial(1, true)?.squeeze(-1))
+        no_grad(|| self.log_probs.multinomial_logits(1, true)?.squeeze(-1))
     }
 
     fn log_prob(&self, value: &Tensor<B>) -> Result<Tensor<B>> {
