@@ -11,6 +11,9 @@ const FEW: usize = 3;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
+/// Bytes of the system's smallest pages.
+const PAGE: usize = 4096;
+
 /// Columns of a result that stay in the first-level cache while rows of B are added to it.
 const STRETCH: usize = 2048;
 
@@ -153,45 +156,25 @@ impl<T: Real, const BIAS: usize> Dots<T, BIAS> {
     /// Columns `j..j + COLUMNS` must be inside B and the result.
     #[inline(always)]
     unsafe fn columns<S: Simd, const COLUMNS: usize, const FAR: bool>(&self, s: S, j: usize) {
-        let Self { k, a, b, c, update, .. } = *self;
-        let (l, n) = (T::lanes(s), T::Lanes::<S>::N);
-        let zero = l.splat(T::ZERO);
-        let mut acc = [[zero; 2]; COLUMNS];
-        let columns: [*const T; COLUMNS] = std::array::from_fn(|i| b.at(0, j + i));
-        // SAFETY: offsets stay below `k`.
+        let Self { b, c, update, .. } = *self;
+        let l = T::lanes(s);
+        // SAFETY: by the caller.
         unsafe {
-            let mut p = 0;
-            while p + 2 * n <= k {
-                let x = [l.load(a.add(p)), l.load(a.add(p + n))];
-                for (acc, column) in acc.iter_mut().zip(columns) {
-                    acc[0] = l.mul_add(x[0], l.load(column.add(p)), acc[0]);
-                    acc[1] = l.mul_add(x[1], l.load(column.add(p + n)), acc[1]);
-                    if FAR {
-                        // The next columns: the processor's own prefetches begin anew with each of these short streams.
-                        let next = column.wrapping_add(p).wrapping_offset(b.cols * COLUMNS as isize);
-                        s.prefetch(next.cast());
-                        if 2 * n * size_of::<T>() > LINE {
-                            s.prefetch(next.wrapping_add(n).cast());
-                        }
-                    }
+            let mut parts = [l.splat(T::ZERO); COLUMNS];
+            if FAR {
+                // One after another: the processor prefetches a single stream best.
+                for (i, part) in parts.iter_mut().enumerate() {
+                    [*part] = self.dots::<S, 1, true>(s, [b.at(0, j + i)]);
                 }
-                p += 2 * n;
-            }
-            while p < k {
-                let n = n.min(k - p);
-                let x = l.load_part(a.add(p), n);
-                for (acc, column) in acc.iter_mut().zip(columns) {
-                    acc[0] = l.mul_add(x, l.load_part(column.add(p), n), acc[0]);
-                }
-                p += n;
+            } else {
+                parts = self.dots::<S, COLUMNS, false>(s, std::array::from_fn(|i| b.at(0, j + i)));
             }
             let mut sums = [T::ZERO; COLUMNS];
             if let Some(four) = sums.first_chunk_mut::<4>() {
-                let both = |i: usize| l.add(acc[i][0], acc[i][1]);
-                *four = l.sums([both(0), both(1), both(2), both(3)]);
+                *four = l.sums([parts[0], parts[1], parts[2], parts[3]]);
             } else {
-                for (sum, [even, odd]) in sums.iter_mut().zip(acc) {
-                    *sum = l.sum(l.add(even, odd));
+                for (sum, part) in sums.iter_mut().zip(parts) {
+                    *sum = l.sum(part);
                 }
             }
             for (i, mut y) in sums.into_iter().enumerate() {
@@ -208,6 +191,54 @@ impl<T: Real, const BIAS: usize> Dots<T, BIAS> {
                 to.write(y);
             }
         }
+    }
+
+    /// The products with some columns, which are read together: for each a register of partial sums.
+    ///
+    /// # Safety
+    /// The columns must be inside B.
+    #[inline(always)]
+    unsafe fn dots<S: Simd, const COLUMNS: usize, const FAR: bool>(
+        &self,
+        s: S,
+        columns: [*const T; COLUMNS],
+    ) -> [<T::Lanes<S> as Lanes>::V; COLUMNS] {
+        let Self { k, a, .. } = *self;
+        let (l, n) = (T::lanes(s), T::Lanes::<S>::N);
+        let mut parts = [l.splat(T::ZERO); COLUMNS];
+        let mut acc = [[l.splat(T::ZERO); 2]; COLUMNS];
+        // SAFETY: offsets stay below `k`.
+        unsafe {
+            let mut p = 0;
+            while p + 2 * n <= k {
+                let x = [l.load(a.add(p)), l.load(a.add(p + n))];
+                for (acc, column) in acc.iter_mut().zip(columns) {
+                    acc[0] = l.mul_add(x[0], l.load(column.add(p)), acc[0]);
+                    acc[1] = l.mul_add(x[1], l.load(column.add(p + n)), acc[1]);
+                    if FAR {
+                        // The processor's own prefetches end with each page.
+                        let next = column.wrapping_add(p).wrapping_byte_add(PAGE);
+                        s.prefetch(next.cast());
+                        if 2 * n * size_of::<T>() > LINE {
+                            s.prefetch(next.wrapping_add(n).cast());
+                        }
+                    }
+                }
+                p += 2 * n;
+            }
+            while p < k {
+                let n = n.min(k - p);
+                let x = l.load_part(a.add(p), n);
+                for (acc, column) in acc.iter_mut().zip(columns) {
+                    acc[0] = l.mul_add(x, l.load_part(column.add(p), n), acc[0]);
+                }
+                p += n;
+            }
+        }
+        for (part, [even, odd]) in parts.iter_mut().zip(acc) {
+            *part = l.add(even, odd);
+        }
+        parts
     }
 }
 
