@@ -194,6 +194,7 @@ impl Backend for Cpu {
             Prepack::Conv => conv::prepack(weight),
             Prepack::MatmulU8 => quantized::prepack(weight),
             Prepack::ConvU8 => Ok(conv::prepack_u8(weight)),
+            Prepack::Memory => weight.in_huge_pages(),
             _ => Ok(weight.clone()),
         }
     }

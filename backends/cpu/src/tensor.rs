@@ -11,6 +11,10 @@ use crate::buffers::Buffer;
 use crate::loops;
 use crate::view::Handle;
 
+/// Tensors of fewer bytes are not moved to huge pages: they stay in the second-level cache, or are a small part of what
+/// is read.
+const SMALL: usize = 64 << 10;
+
 /// A tensor in host memory: a shared buffer and the layout of the elements in it. Cloning shares the memory.
 #[derive(Clone)]
 pub struct CpuTensor {
@@ -219,6 +223,19 @@ impl CpuTensor {
     /// A contiguous copy in memory of its own.
     pub(crate) fn copied(&self) -> Result<Self> {
         let mut out = Self::empty(*self.shape(), self.dtype, self.device)?;
+        loops::copy(self, &mut out);
+        Ok(out)
+    }
+
+    /// A contiguous copy in huge pages, or the tensor itself if it is small or has a packed form.
+    pub(crate) fn in_huge_pages(&self) -> Result<Self> {
+        let (shape, bytes) = (*self.shape(), self.numel() * self.dtype.size());
+        if bytes < SMALL || self.view.get().is_some_and(|view| view.packed.is_some()) {
+            return Ok(self.clone());
+        }
+        let (buffer, start) = Buffer::in_huge_pages(bytes)?;
+        let layout = Layout::strided(shape, Layout::contiguous(shape).strides(), start / self.dtype.size());
+        let mut out = Self::over(buffer, layout, self.dtype, self.device);
         loops::copy(self, &mut out);
         Ok(out)
     }

@@ -320,3 +320,33 @@ fn a_weight_that_is_packed_for_rows_multiplies_as_it_does_otherwise() {
         }
     }
 }
+
+#[test]
+fn tensors_in_huge_pages_keep_their_values() {
+    let device = CpuDevice::new(1, Kernels::Simd).unwrap();
+    let bytes = |x: &<Cpu as Backend>::Tensor| Cpu::to_host(x).unwrap().bytes().to_vec();
+    let normal = Distribution::Normal { mean: 0.0, std: 9.0 };
+    let mut kept = Vec::new();
+    // One that stays where it is, two that share a block, one with a block of its own.
+    for (seed, rows) in [3, 300, 301, 9000].into_iter().enumerate() {
+        let key = RandomKey {
+            seed: seed as u64,
+            offset: 0,
+        };
+        let x = Cpu::random(Shape::from([rows, 256]), normal, DType::F32, key, &device).unwrap();
+        let turned = Cpu::permute(&x, Axes::new([1, 0]).unwrap()).unwrap();
+        for x in [x, turned] {
+            for dtype in [DType::F32, DType::F16, DType::U8] {
+                let x = Cpu::cast(&x, dtype).unwrap();
+                let moved = Cpu::prepack(&x, Prepack::Memory).unwrap();
+                // Host tensors and their tensors share the memory.
+                let again = Cpu::from_host(Cpu::to_host(&moved).unwrap(), &device).unwrap();
+                kept.push((bytes(&x), moved, again));
+            }
+        }
+    }
+    for (wanted, moved, again) in &kept {
+        assert_eq!(&bytes(moved), wanted);
+        assert_eq!(&bytes(again), wanted);
+    }
+}

@@ -168,6 +168,11 @@ fn pool(samples: &mut Vec<Sample>) {
 
 pub(super) fn add(samples: &mut Vec<Sample>) {
     samples.push(Sample::new(Op::Prepack(Prepack::Conv), vec![reals(&[4, 3, 2, 3])], ""));
+    samples.push(Sample::new(
+        Op::Prepack(Prepack::Memory),
+        vec![reals(&[129, 130])],
+        "memory",
+    ));
     let operands = vec![
         reals(&[2, 3, 5, 6]),
         reals(&[4, 3, 2, 3]).fixed().helper(),

@@ -37,6 +37,7 @@ impl Language {
             of_run(path, backend, threads)?
         };
         language.model.eval();
+        language.model.settle()?;
         Ok(language)
     }
 }

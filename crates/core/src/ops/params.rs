@@ -260,6 +260,8 @@ pub enum Prepack {
     MatmulU8,
     /// As the weight of `conv_u8`.
     ConvU8,
+    /// As a tensor of any use that is read from main memory again and again.
+    Memory,
 }
 
 impl Prepack {
@@ -268,6 +270,7 @@ impl Prepack {
         match self {
             Self::Linear | Self::LinearRows | Self::Conv => dtype.is_float(),
             Self::MatmulU8 | Self::ConvU8 => matches!(dtype, DType::U8),
+            Self::Memory => true,
         }
     }
 }

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use polygrad_core::{nearest, printable};
-use polygrad_tensor::{Backend, DType, Device, Error, ErrorKind, HostTensor, Result, Shape, Tensor};
+use polygrad_tensor::inference::prepacked;
+use polygrad_tensor::{Backend, DType, Device, Error, ErrorKind, HostTensor, Prepack, Result, Shape, Tensor};
 
 use super::{Buffer, Item, Param, StateDict, Visit, Visitor};
 
@@ -127,6 +128,15 @@ pub(super) fn to_dtype<B: Backend>(module: &dyn Visit<B>, dtype: DType) -> Resul
 
 pub(super) fn to_device<B: Backend>(module: &dyn Visit<B>, device: &Device<B>) -> Result<()> {
     replace_all(module, &|old| old.to_device(device))
+}
+
+pub(super) fn settle<B: Backend>(module: &dyn Visit<B>) -> Result<()> {
+    for (name, target) in Target::all(module) {
+        // Not all at once: the old memory of each is free before the next one moves.
+        let moved = prepacked(&target.tensor().detach(), Prepack::Memory).map_err(|e| e.in_module(name))?;
+        target.replace(moved)?;
+    }
+    Ok(())
 }
 
 pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict: bool) -> Result<LoadReport> {

@@ -270,6 +270,16 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     fn to_device(&self, device: &Device<B>) -> Result<()> {
         load::to_device(&self, device)
     }
+
+    /// Moves parameters and buffers, one after another, to memory from which their device reads weights fastest: on
+    /// `cpu`, huge pages, which moved weights share. For models that read all their weights for each row, such as
+    /// language models that write, and are not trained any more. Values stay as they are. Other backends do nothing.
+    ///
+    /// # Errors
+    /// When memory runs out; some weights may have moved then.
+    fn settle(&self) -> Result<()> {
+        load::settle(&self)
+    }
 }
 
 /// A module from one tensor to one tensor: the elements of a [`Sequential`](crate::Sequential).

@@ -14,6 +14,7 @@ on_backends!(
     one_name_of_a_shared_parameter_is_enough,
     values_take_the_modules_dtype,
     snapshots_stay,
+    settled_weights_stay_what_they_are,
     optimizers_say_what_does_not_fit,
     options_are_checked,
     averages_are_means_and_say_what_differs,
@@ -445,4 +446,29 @@ fn averages_are_means_and_say_what_differs<B: Backend>(device: &Device<B>) {
     for ((a, b), mean) in first.concat().iter().zip(second.concat()).zip(values(&one).concat()) {
         assert!(((a + b) / 2.0 - mean).abs() < 1e-7);
     }
+}
+
+fn settled_weights_stay_what_they_are<B: Backend>(device: &Device<B>) {
+    // The first weight is large enough to be moved, and a bias is not.
+    let model = Sequential::new()
+        .push(Linear::new(200, 300, device).unwrap())
+        .push(Linear::new(300, 2, device).unwrap());
+    let params = model.parameters();
+    params[2].set_trainable(false);
+    let before = values(&model);
+    for _ in 0..2 {
+        model.settle().unwrap();
+        assert_eq!(values(&model), before);
+    }
+    let trained: Vec<bool> = params.iter().map(Param::is_trainable).collect();
+    assert_eq!(trained, [true, true, false, true]);
+
+    // They can still be trained.
+    let x = Tensor::ones([1, 200], device).unwrap();
+    let loss = model.forward(&x).unwrap().sum_all().unwrap();
+    let mut optimizer = SGD::new(model.parameters(), 0.1).unwrap();
+    optimizer.backward_step(loss).unwrap();
+    let after = values(&model);
+    let changed: Vec<bool> = before.iter().zip(&after).map(|(old, new)| old != new).collect();
+    assert_eq!(changed, [true, true, false, true]);
 }

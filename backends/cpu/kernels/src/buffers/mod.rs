@@ -7,6 +7,7 @@
 
 mod cache;
 mod sentinel;
+mod slab;
 #[cfg(test)]
 mod tests;
 mod timing;

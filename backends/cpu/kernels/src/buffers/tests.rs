@@ -74,6 +74,24 @@ fn a_write_outside_is_reported() {
 }
 
 #[test]
+fn small_tensors_share_huge_pages() {
+    let (first, at) = Buffer::in_huge_pages(1000).unwrap();
+    let (second, next) = Buffer::in_huge_pages(1 << 20).unwrap();
+    assert!(next >= at + 1000 || second.as_ptr() != first.as_ptr());
+    assert_eq!((at % ALIGN, next % ALIGN), (0, 0));
+    assert!(!first.is_unique() && !second.is_unique());
+    let parts: Vec<_> = (0..40).map(|_| Buffer::in_huge_pages(1 << 20).unwrap()).collect();
+    for (i, (block, at)) in parts.iter().enumerate() {
+        assert!(at + (1 << 20) <= block.capacity());
+        let apart =
+            |(other, there): &(Buffer, usize)| other.as_ptr() != block.as_ptr() || there.abs_diff(*at) >= 1 << 20;
+        assert!(parts[..i].iter().all(apart));
+    }
+    let (large, at) = Buffer::in_huge_pages(9 << 20).unwrap();
+    assert!(large.is_unique() && at == 0);
+}
+
+#[test]
 fn shares_foreign_memory() {
     let vector: Arc<dyn HostBytes> = Arc::new(vec![1f32, 2.0]);
     let buffer = Buffer::share(Shape::from([2]), Arc::clone(&vector)).unwrap();
