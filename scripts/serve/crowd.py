@@ -1,14 +1,16 @@
 """Measures how many tokens a second a text generation server gives to several concurrent clients.
 
-    python3 scripts/serve/crowd.py HOST:PORT MODEL [--clients 1,8,32] [--tokens 64] [--turns 3]
+    python3 scripts/serve/crowd.py HOST:PORT MODEL [--clients 1,8,32] [--tokens 64] [--turns 3] [--process PID]
 
 Every client streams a greedy text for its own prompt, which must equal the text that it gets alone. Sizes take turns.
-Prints the median of all turns, and the longest pause of a stream after its first piece.
+Prints the median of all turns, and the longest pause of a stream after its first piece. With the server's `--process`,
+seconds are those of its processor time, for machines that others use.
 """
 
 import argparse
 import http.client
 import json
+import os
 import statistics
 import threading
 import time
@@ -39,19 +41,27 @@ def stream(address, model, prompt, tokens):
     return text, used, times
 
 
-def crowd(address, model, prompts, tokens):
+def seconds_of(process):
+    """Processor time of a process, or else the time of day."""
+    if not process:
+        return time.monotonic()
+    fields = open(f"/proc/{process}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def crowd(address, model, prompts, tokens, process=None):
     found = [None] * len(prompts)
 
     def ask(number):
         found[number] = stream(address, model, prompts[number], tokens)
 
     threads = [threading.Thread(target=ask, args=[number]) for number in range(len(prompts))]
-    began = time.monotonic()
+    began = seconds_of(process)
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    seconds = time.monotonic() - began
+    seconds = seconds_of(process) - began
     assert all(found), "a client failed"
     pause = max((b - a for _, _, times in found for a, b in zip(times, times[1:])), default=0)
     return [text for text, _, _ in found], sum(used for _, used, _ in found) / seconds, pause
@@ -64,6 +74,7 @@ def main():
     parser.add_argument("--clients", default="1,8,32")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--process", type=int)
     args = parser.parse_args()
     sizes = [int(size) for size in args.clients.split(",")]
     assert max(sizes) <= len(PROMPTS), f"there are {len(PROMPTS)} prompts"
@@ -73,7 +84,7 @@ def main():
         for size in sizes:
             # A single client uses another prompt each time.
             prompts = PROMPTS[:size] if size > 1 else [PROMPTS[turn % len(PROMPTS)]]
-            texts, rate, pause = crowd(args.address, args.model, prompts, args.tokens)
+            texts, rate, pause = crowd(args.address, args.model, prompts, args.tokens, args.process)
             rates[size].append(rate)
             pauses[size] = max(pauses[size], pause)
             for prompt, text in zip(prompts, texts):
