@@ -92,6 +92,12 @@ pub(crate) fn convolve(
     }
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
+    if let Some(device) = few_on(&x, &geometry) {
+        let to = out.ptr_mut().cast();
+        // SAFETY: all three are contiguous and have the shapes of the geometry.
+        unsafe { few::forward(device, &geometry, x.typed()?, weight.typed()?, epilogue, to)? };
+        return Ok(out);
+    }
     if let Some(device) = direct_on(&x, &geometry).filter(|_| !product::suits(&geometry)) {
         let kept = weight.packed::<Filters>();
         let (x, from, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
@@ -113,12 +119,6 @@ pub(crate) fn convolve(
                 )?;
             }
         }
-        return Ok(out);
-    }
-    if let Some(device) = few_on(&x, &geometry) {
-        let to = out.ptr_mut().cast();
-        // SAFETY: all three are contiguous and have the shapes of the geometry.
-        unsafe { few::forward(device, &geometry, x.typed()?, weight.typed()?, epilogue, to)? };
         return Ok(out);
     }
     for_real!(dtype, forward(&x, &weight, &mut out, &geometry, epilogue))?;
@@ -233,7 +233,7 @@ fn direct_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
 
 /// The device, if it computes this convolution, which must have few output channels, by shifted lines.
 fn few_on(x: &CpuTensor, g: &Geometry) -> Option<CpuDevice> {
-    vectors_on(x).filter(|_| direct::is_narrow(g) && g.inputs * g.taps() > 0)
+    vectors_on(x).filter(|&device| few::suits(device, g))
 }
 
 fn vectors_on(x: &CpuTensor) -> Option<CpuDevice> {

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use polygrad_core::Result;
 
-use super::Epilogue;
 use super::geometry::Geometry;
+use super::{Epilogue, direct};
 use crate::CpuDevice;
 use crate::Pointer;
 use crate::buffers::Buffer;
@@ -19,14 +19,29 @@ use crate::simd::{Kernel, Simd};
 /// Approximate bytes of a task's copy: it stays in the first levels of the cache.
 const COPY: usize = 96 << 10;
 
-/// Registers of sums that are computed at a time.
-const AT_ONCE: usize = 8;
-
 /// The most elements of a window whose products are added to one sum before that is added to the total.
 const MAX_ROWS: usize = 320;
 
 /// Lanes of the largest register.
 const MAX_LANES: usize = 16;
+
+/// The number of lanes of a register.
+struct Lanes;
+
+impl Kernel for Lanes {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> usize {
+        S::N
+    }
+}
+
+/// Whether a convolution with so few output channels is computed this way: at least half of the lanes of a register
+/// that holds the channels of a position would be idle.
+pub fn suits(device: CpuDevice, g: &Geometry) -> bool {
+    (direct::is_narrow(g) || 2 * g.outputs <= device.level().run(Lanes)) && g.inputs * g.taps() > 0
+}
 
 /// Convolves images to `g.outputs` channels per group, and applies the epilogue.
 ///
@@ -221,14 +236,23 @@ impl Kernel for Strip<'_> {
         // SAFETY: the scratch memory was sized by these lines; the caller of `forward` guarantees the rest.
         unsafe {
             self.copy(s);
-            for output in 0..g.outputs {
-                let place =
-                    self.place + output * g.out_plane() + (self.depth * g.output[1] + self.rows.start) * g.output[2];
-                let weight = self.weight.add(output * lines.count);
-                self.sums(s, weight, self.to.add(place));
-                if let Some(epilogue) = self.epilogue {
+            let place = |output: usize| {
+                self.place + output * g.out_plane() + (self.depth * g.output[1] + self.rows.start) * g.output[2]
+            };
+            let mut output = 0;
+            while output < g.outputs {
+                let (weight, to) = (self.weight.add(output * lines.count), self.to.add(place(output)));
+                // Outputs share what is loaded, as far as registers allow.
+                output += match (S::REGISTERS, g.outputs - output) {
+                    (32, 4..) => self.sums::<S, 4, 6>(s, weight, to),
+                    (16 | 32, 2..) => self.sums::<S, 2, 6>(s, weight, to),
+                    _ => self.sums::<S, 1, 8>(s, weight, to),
+                };
+            }
+            if let Some(epilogue) = self.epilogue {
+                for output in 0..g.outputs {
                     let bias = epilogue.bias[self.first + output];
-                    epilogue.run(bias, self.to, place, self.rows.len() * g.output[2]);
+                    epilogue.run(bias, self.to, place(output), self.rows.len() * g.output[2]);
                 }
             }
         }
@@ -264,22 +288,29 @@ impl Strip<'_> {
         }
     }
 
-    /// The sums of one output channel.
+    /// The sums of some output channels, `REGISTERS` registers of each at a time. Returns the number of channels.
     ///
     /// # Safety
-    /// The lines have been copied, `weight` has a number for each element of a window, and `to` has room for the lines.
+    /// The lines have been copied, `weight` has a number for each element of the channels' windows, and `to` has room
+    /// for the lines in each channel's plane.
+    #[allow(clippy::needless_range_loop, reason = "registers are named by their indices")]
     #[inline(always)]
-    unsafe fn sums<S: Simd>(&self, s: S, weight: *const f32, to: *mut f32) {
+    unsafe fn sums<S: Simd, const OUTPUTS: usize, const REGISTERS: usize>(
+        &self,
+        s: S,
+        weight: *const f32,
+        to: *mut f32,
+    ) -> usize {
         let Self { g, lines, .. } = self;
-        let (width, places) = (g.output[2], lines.places());
+        let (width, places, plane) = (g.output[2], lines.places(), g.out_plane());
         let (count, step) = (self.rows.len() * width.div_ceil(S::N), g.stride[1] * lines.line);
         let (mut row, mut column) = (0, 0);
-        for first in (0..count).step_by(AT_ONCE) {
+        for first in (0..count).step_by(REGISTERS) {
             // Each register's first element in the copy, its place in the output, and its number of elements. Surplus
             // registers repeat the last one.
-            let mut from = [self.room.cast_const(); AT_ONCE];
-            let mut out = [(0, 0); AT_ONCE];
-            for i in 0..AT_ONCE {
+            let mut from = [self.room.cast_const(); REGISTERS];
+            let mut out = [(0, 0); REGISTERS];
+            for i in 0..REGISTERS {
                 if first + i == count {
                     let last = from[i - 1];
                     from[i..].fill(last);
@@ -293,26 +324,38 @@ impl Strip<'_> {
                 }
             }
             let zero = s.splat(0.0);
-            let mut all = [zero; AT_ONCE];
+            let mut all = [[zero; REGISTERS]; OUTPUTS];
             // SAFETY: all elements are inside the scratch memory, and those of the output are writable by the caller's
             // contract.
             unsafe {
                 for top in (0..places.len()).step_by(MAX_ROWS) {
-                    let mut sums = [zero; AT_ONCE];
+                    let mut sums = [[zero; REGISTERS]; OUTPUTS];
                     for place in top..places.len().min(top + MAX_ROWS) {
-                        let (w, at) = (s.splat(weight.add(place).read()), *places.get_unchecked(place));
-                        for i in 0..AT_ONCE {
-                            sums[i] = s.mul_add(w, s.load(from[i].add(at)), sums[i]);
+                        let at = *places.get_unchecked(place);
+                        let mut w = [zero; OUTPUTS];
+                        for o in 0..OUTPUTS {
+                            w[o] = s.splat(weight.add(o * places.len() + place).read());
+                        }
+                        for i in 0..REGISTERS {
+                            let x = s.load(from[i].add(at));
+                            for o in 0..OUTPUTS {
+                                sums[o][i] = s.mul_add(w[o], x, sums[o][i]);
+                            }
                         }
                     }
-                    for i in 0..AT_ONCE {
-                        all[i] = s.add(all[i], sums[i]);
+                    for o in 0..OUTPUTS {
+                        for i in 0..REGISTERS {
+                            all[o][i] = s.add(all[o][i], sums[o][i]);
+                        }
                     }
                 }
-                for (&sum, (place, n)) in all.iter().zip(out).take(count - first) {
-                    s.store_part(to.add(place), n, sum);
+                for (o, all) in all.iter().enumerate() {
+                    for (&sum, (place, n)) in all.iter().zip(out).take(count - first) {
+                        s.store_part(to.add(o * plane + place), n, sum);
+                    }
                 }
             }
         }
+        OUTPUTS
     }
 }

@@ -195,13 +195,13 @@ impl Part<'_> {
         self.filters.wrapping_add(top * self.width)
     }
 
-    /// The sums from a position on.
+    /// The sums from a position on, in as many whole registers as the channels need.
     #[inline(always)]
-    fn out(&self, position: usize) -> Out<f32> {
+    fn out<S: Simd>(&self, position: usize) -> Out<f32> {
         Out {
             ptr: self.sums.wrapping_add(position * self.width),
             rows: self.width.cast_signed(),
-            n: self.width,
+            n: self.channels.next_multiple_of(S::N),
         }
     }
 
@@ -225,7 +225,7 @@ impl Part<'_> {
                         b: self.rows(top),
                         b_rows: self.width.cast_signed(),
                     };
-                    let out = self.out(i * g.output[2] + start);
+                    let out = self.out::<S>(i * g.output[2] + start);
                     // SAFETY: the rows of the panel and of the sums are as wide as a tile.
                     unsafe { any_tile(s, end - start, input, out, update) };
                 }
