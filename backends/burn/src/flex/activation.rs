@@ -160,6 +160,31 @@ fn leaky_slope<T: Real>(x: T, grad: T, slope: T) -> T {
 }
 
 #[inline]
+fn hardswish<T: Real>(x: T, scale: T, shift: T) -> T {
+    let (three, six) = (T::constant(3.0), T::constant(6.0));
+    let open = if x < -three {
+        T::constant(0.0)
+    } else if x > three {
+        six
+    } else {
+        x + three
+    };
+    x * (open * (scale / six)) + shift
+}
+
+#[inline]
+fn hardswish_slope<T: Real>(x: T, grad: T, scale: T) -> T {
+    let three = T::constant(3.0);
+    if x <= -three {
+        T::constant(0.0)
+    } else if x >= three {
+        grad * scale
+    } else {
+        grad * scale * (x / three + T::constant(0.5))
+    }
+}
+
+#[inline]
 fn tanh_slope<T: Real>(y: T, grad: T) -> T {
     grad * (T::constant(1.0) - y * y)
 }
@@ -177,6 +202,7 @@ pub(crate) fn activation(op: Activation, x: &BurnTensor) -> Result<BurnTensor> {
         Activation::Softplus { beta, threshold } => map(x, both!(softplus, beta, threshold)),
         Activation::Elu { alpha } => map(x, both!(elu, alpha)),
         Activation::LeakyRelu { slope } => Flex::leaky_relu(x, slope.into()),
+        Activation::HardSwish { scale, shift } => map(x, both!(hardswish, scale, shift)),
         _ => return Err(unknown(op.name())),
     }))
 }
@@ -199,6 +225,7 @@ pub(crate) fn activation_backward(op: Activation, grad: &BurnTensor, saved: &Bur
         Activation::Softplus { beta, threshold } => zip(saved, grad, both2!(softplus_slope, beta, threshold)),
         Activation::Elu { alpha } => zip(saved, grad, both2!(elu_slope, alpha)),
         Activation::LeakyRelu { slope } => zip(saved, grad, both2!(leaky_slope, slope)),
+        Activation::HardSwish { scale, .. } => zip(saved, grad, both2!(hardswish_slope, scale)),
         _ => return Err(unknown(op.name())),
     }))
 }

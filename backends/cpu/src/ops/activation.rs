@@ -7,8 +7,8 @@ use super::{same_dtype, unary};
 use crate::Pointer;
 use crate::loops::{Each, Fill, Operand, map};
 use crate::math::{
-    self, Elu, EluSlope, Gelu, GeluSlope, GeluTanh, GeluTanhSlope, Map, SigmoidSlope, Silu, SiluSlope, Softplus,
-    SoftplusSlope, TanhSlope,
+    self, Elu, EluSlope, Gelu, GeluSlope, GeluTanh, GeluTanhSlope, HardSwish, HardSwishSlope, Map, SigmoidSlope, Silu,
+    SiluSlope, Softplus, SoftplusSlope, TanhSlope,
 };
 use crate::simd::StorePolicy;
 use crate::{Cpu, CpuTensor};
@@ -34,6 +34,7 @@ pub(crate) fn activation(op: Activation, x: &CpuTensor) -> Result<CpuTensor> {
         Activation::Gelu => forward(Gelu, x),
         Activation::GeluTanh => forward(GeluTanh, x),
         Activation::Silu => forward(Silu, x),
+        Activation::HardSwish { scale, shift } => forward(HardSwish { scale, shift }, x),
         Activation::Softplus { beta, threshold } => forward(Softplus { beta, threshold }, x),
         Activation::Elu { alpha } => forward(Elu(alpha), x),
         _ => decompose::activation::<Cpu>(op, x),
@@ -94,6 +95,9 @@ pub(crate) fn activation_backward(op: Activation, grad: &CpuTensor, saved: &CpuT
         (Activation::Gelu, _) => backward(GeluSlope, grad, saved),
         (Activation::GeluTanh, _) => backward(GeluTanhSlope, grad, saved),
         (Activation::Silu, _) => backward(SiluSlope, grad, saved),
+        (Activation::HardSwish { scale, shift }, _) => {
+            backward(HardSwishSlope(HardSwish { scale, shift }), grad, saved)
+        }
         (Activation::Softplus { beta, threshold }, _) => {
             backward(SoftplusSlope(Softplus { beta, threshold }), grad, saved)
         }

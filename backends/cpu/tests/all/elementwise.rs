@@ -220,7 +220,7 @@ fn odd_integers_agree() {
     }
 }
 
-const ACTIVATIONS: [Activation; 10] = [
+const ACTIVATIONS: [Activation; 11] = [
     Activation::Relu,
     Activation::Tanh,
     Activation::Sigmoid,
@@ -237,6 +237,10 @@ const ACTIVATIONS: [Activation; 10] = [
     },
     Activation::Elu { alpha: 0.7 },
     Activation::LeakyRelu { slope: 0.1 },
+    Activation::HardSwish {
+        scale: 0.7,
+        shift: -0.2,
+    },
 ];
 
 #[test]

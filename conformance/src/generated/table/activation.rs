@@ -5,7 +5,7 @@ use polygrad_core::{Activation, Op};
 use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
 
-const ACTIVATIONS: [(Activation, &str); 11] = [
+const ACTIVATIONS: [(Activation, &str); 13] = [
     (Activation::Relu, ""),
     (Activation::Tanh, ""),
     (Activation::Sigmoid, ""),
@@ -29,6 +29,14 @@ const ACTIVATIONS: [(Activation, &str); 11] = [
     (Activation::Elu { alpha: 0.7 }, ""),
     (Activation::LeakyRelu { slope: 0.01 }, ""),
     (Activation::LeakyRelu { slope: -0.5 }, "negative slope"),
+    (Activation::HardSwish { scale: 1.0, shift: 0.0 }, ""),
+    (
+        Activation::HardSwish {
+            scale: 0.7,
+            shift: -0.2,
+        },
+        "scale 0.7",
+    ),
 ];
 
 /// An activation of these numbers, and its gradient.

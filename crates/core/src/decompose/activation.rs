@@ -26,6 +26,12 @@ pub(super) fn activation<B: Backend>(op: Activation, x: &B::Tensor) -> Result<B:
             B::mul_scalar(&B::mul(x, &gate)?, 0.5)
         }
         Activation::Silu => B::mul(x, &B::unary(UnaryOp::Sigmoid, x)?),
+        Activation::HardSwish { scale, shift } => {
+            let open = B::binary_scalar(BinaryOp::Maximum, &B::add_scalar(x, 3.0)?, Scalar::Float(0.0), false)?;
+            let open = B::binary_scalar(BinaryOp::Minimum, &open, Scalar::Float(6.0), false)?;
+            let y = B::mul(x, &B::mul_scalar(&open, scale / 6.0)?)?;
+            if shift == 0.0 { Ok(y) } else { B::add_scalar(&y, shift) }
+        }
         Activation::Softplus { beta, threshold } => {
             let scaled = B::mul_scalar(x, beta)?;
             // ln(1 + e^z) = max(z, 0) + ln(1 + e^-|z|), which cannot overflow.
@@ -84,6 +90,13 @@ pub(super) fn activation_backward<B: Backend>(
             let sigmoid = B::unary(UnaryOp::Sigmoid, saved)?;
             let rest = B::add_scalar(&B::mul(saved, &B::scalar_sub(1.0, &sigmoid)?)?, 1.0)?;
             B::mul(grad, &B::mul(&sigmoid, &rest)?)
+        }
+        Activation::HardSwish { scale, .. } => {
+            let inner = B::mul(grad, &B::add_scalar(&B::mul_scalar(saved, scale / 3.0)?, scale / 2.0)?)?;
+            let above = B::compare_scalar(CompareOp::Ge, saved, Scalar::Float(3.0))?;
+            let slope = B::select(&above, &B::mul_scalar(grad, scale)?, &inner)?;
+            let below = B::compare_scalar(CompareOp::Le, saved, Scalar::Float(-3.0))?;
+            B::select(&below, &zero_like::<B>(grad)?, &slope)
         }
         Activation::Softplus { beta, threshold } => {
             let scaled = B::mul_scalar(saved, beta)?;

@@ -388,6 +388,14 @@ activations! {
         GeluTanh = "gelu",
         /// `x sigmoid(x)`.
         Silu = "silu",
+        /// `scale · x · min(max(x + 3, 0), 6) / 6 + shift`; its derivative is 0 at −3, and `scale` at 3. Some networks for
+        /// small devices learn the two numbers. Source: Howard et al., "Searching for MobileNetV3" (2019).
+        HardSwish {
+            /// Factor of the result.
+            scale: f64 = 1.0,
+            /// Number that is added to it.
+            shift: f64 = 0.0,
+        } = "hardswish",
         /// `ln(1 + e^(βx)) / β`, and `x` itself where `βx > threshold`.
         Softplus {
             /// Sharpness β.

@@ -49,6 +49,10 @@ fn activations() {
             },
             Activation::Elu { alpha: 0.3 },
             Activation::LeakyRelu { slope: 0.01 },
+            Activation::HardSwish {
+                scale: 0.7,
+                shift: -0.2,
+            },
             Activation::Tanh,
             Activation::Sigmoid,
         ] {

@@ -34,6 +34,10 @@ activations! {
     gelu_tanh() = Activation::GeluTanh;
     /// `x sigmoid(x)`.
     silu() = Activation::Silu;
+    /// `x min(max(x + 3, 0), 6) / 6`; its gradient is 0 at −3 and 1 at 3.
+    ///
+    /// Source: Howard et al., "Searching for MobileNetV3" (2019), as is [`Tensor::hardsigmoid`].
+    hardswish() = Activation::HardSwish { scale: 1.0, shift: 0.0 };
     /// `ln(1 + e^(βx)) / β`, and `x` where `βx > threshold`. PyTorch's defaults are 1 and 20.
     softplus(beta: f64, threshold: f64) = Activation::Softplus { beta, threshold };
     /// `x` for `x > 0`, else `alpha (e^x - 1)`. PyTorch's default is 1.
@@ -63,11 +67,7 @@ composed! {
     /// Source: Misra, "Mish: a self regularized non-monotonic activation function" (2019).
     mish() = |x| x.mul(&x.softplus(1.0, 20.0)?.tanh()?);
     /// `min(max(x + 3, 0), 6) / 6`; its gradient at −3 and 3 is 0.
-    ///
-    /// Source: Howard et al., "Searching for MobileNetV3" (2019), as is [`Tensor::hardswish`].
     hardsigmoid() = |x| (x + 3.0)?.limited(0.0, 6.0)? / 6.0;
-    /// `x hardsigmoid(x)`.
-    hardswish() = |x| x.mul(&x.hardsigmoid()?);
     /// `min(max(x, 0), 6)`; its gradient at 0 and 6 is 0.
     ///
     /// Source: Howard et al., "MobileNets: efficient convolutional neural networks for mobile vision

@@ -129,6 +129,55 @@ impl Map for EluSlope {
     }
 }
 
+/// `scale · x · min(max(x + 3, 0), 6) / 6 + shift`.
+#[derive(Clone, Copy)]
+pub struct HardSwish {
+    pub scale: f64,
+    pub shift: f64,
+}
+
+impl Map for HardSwish {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
+        let open = s.min(s.splat(6.0), s.max(s.splat(0.0), s.add(x, s.splat(3.0))));
+        // The product of x and 6 may overflow.
+        let gate = s.mul(open, s.splat((self.scale / 6.0) as f32));
+        s.mul_add(x, gate, s.splat(self.shift as f32))
+    }
+
+    #[inline]
+    fn reference(self, x: f64) -> f64 {
+        self.scale * reference::hardswish(x) + self.shift
+    }
+}
+
+/// The derivative of [`HardSwish`].
+#[derive(Clone, Copy)]
+pub struct HardSwishSlope(pub HardSwish);
+
+impl Map for HardSwishSlope {
+    #[inline(always)]
+    fn at<S: Simd>(self, s: S, x: S::V) -> S::V {
+        let scale = self.0.scale;
+        let (top, bottom) = (s.splat(3.0), s.splat(-3.0));
+        let mut slope = s.mul_add(x, s.splat((scale / 3.0) as f32), s.splat((scale / 2.0) as f32));
+        for (end, value) in [
+            (s.lt(top, x), scale),
+            (s.eq(top, x), scale),
+            (s.lt(x, bottom), 0.0),
+            (s.eq(x, bottom), 0.0),
+        ] {
+            slope = s.select(end, s.splat(value as f32), slope);
+        }
+        slope
+    }
+
+    #[inline]
+    fn reference(self, x: f64) -> f64 {
+        self.0.scale * reference::hardswish_slope(x)
+    }
+}
+
 #[inline(always)]
 fn rsqrt<S: Simd>(s: S, x: S::V) -> S::V {
     s.div(s.splat(1.0), s.sqrt(x))

@@ -2,7 +2,7 @@
 
 use polygrad_core::Activation;
 
-use super::{Elu, Gelu, GeluTanh, Sigmoid, Silu, Softplus, Tanh, map};
+use super::{Elu, Gelu, GeluTanh, HardSwish, Sigmoid, Silu, Softplus, Tanh, map};
 use crate::Pointer;
 use crate::simd::{Kernel, Level, Simd, StorePolicy};
 
@@ -29,6 +29,7 @@ impl Pointwise {
                 | Activation::Gelu
                 | Activation::GeluTanh
                 | Activation::Silu
+                | Activation::HardSwish { .. }
                 | Activation::Softplus { .. }
                 | Activation::Elu { .. }
                 | Activation::LeakyRelu { .. }
@@ -62,6 +63,7 @@ impl Pointwise {
                 Some(Activation::Gelu) => map(policy, Gelu, y, y, n),
                 Some(Activation::GeluTanh) => map(policy, GeluTanh, y, y, n),
                 Some(Activation::Silu) => map(policy, Silu, y, y, n),
+                Some(Activation::HardSwish { scale, shift }) => map(policy, HardSwish { scale, shift }, y, y, n),
                 Some(Activation::Softplus { beta, threshold }) => {
                     map(policy, Softplus { beta, threshold }, y, y, n);
                 }

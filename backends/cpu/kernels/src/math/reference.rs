@@ -52,6 +52,21 @@ pub fn gelu_tanh(x: f64) -> f64 {
     gate(x, sigmoid(gelu_tanh_argument(x).0))
 }
 
+/// `x min(max(x + 3, 0), 6) / 6`.
+pub fn hardswish(x: f64) -> f64 {
+    // Unlike `clamp`, this also works for a NaN, since the product with `x` is one.
+    x * ((x + 3.0).max(0.0).min(6.0) / 6.0)
+}
+
+/// Derivative of [`hardswish`]: 0 at −3 and 1 at 3.
+pub fn hardswish_slope(x: f64) -> f64 {
+    match x {
+        _ if x <= -3.0 => 0.0,
+        _ if x >= 3.0 => 1.0,
+        _ => x / 3.0 + 0.5,
+    }
+}
+
 /// Derivative of [`gelu_tanh`].
 pub fn gelu_tanh_slope(x: f64) -> f64 {
     let (u, slope) = gelu_tanh_argument(x);

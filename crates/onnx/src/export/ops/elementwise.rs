@@ -153,6 +153,8 @@ pub(crate) fn activation(op: Activation, x: &T) -> Result<T> {
         Activation::GeluTanh if has_gelu && x.dtype != DType::F64 => {
             x.like(Call::of("Gelu", [x]).text("approximate", "tanh"))
         }
+        // ONNX Runtime computes it, and HardSigmoid that it is made of, only in f32.
+        Activation::HardSwish { scale: 1.0, shift: 0.0 } if x.dtype == DType::F32 => x.map("HardSwish"),
         Activation::Softplus { beta: 1.0, threshold } if threshold >= same_from(x.dtype) => x.map("Softplus"),
         Activation::Elu { alpha } if is_exact(alpha, x.dtype) => x.like(Call::of("Elu", [x]).float("alpha", alpha)),
         Activation::LeakyRelu { slope } if is_exact(slope, x.dtype) => {

@@ -162,6 +162,11 @@ fn activations(cases: &mut Cases) {
         Activation::Elu { alpha: 0.6 },
         Activation::LeakyRelu { slope: 0.01 },
         Activation::LeakyRelu { slope: -0.5 },
+        Activation::HardSwish { scale: 1.0, shift: 0.0 },
+        Activation::HardSwish {
+            scale: 0.7,
+            shift: -0.2,
+        },
     ];
     for op in ops {
         cases.unary(format!("{op:?}"), mixed([2, 4], 3), move |x| x.activation(op));
@@ -176,11 +181,10 @@ fn activations(cases: &mut Cases) {
 /// Activations composed of other ops.
 fn composed_activations(cases: &mut Cases) {
     type Function = fn(&Tensor) -> polygrad_tensor::Result<Tensor>;
-    let functions: [(&str, Function); 10] = [
+    let functions: [(&str, Function); 9] = [
         ("mish", Tensor::mish),
         ("relu6", Tensor::relu6),
         ("hardsigmoid", Tensor::hardsigmoid),
-        ("hardswish", Tensor::hardswish),
         ("selu", Tensor::selu),
         ("logsigmoid", Tensor::logsigmoid),
         ("softsign", Tensor::softsign),
