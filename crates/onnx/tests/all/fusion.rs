@@ -167,6 +167,87 @@ fn gelu_is_found_in_the_nodes_that_spell_it() {
 }
 
 #[test]
+fn gates_are_found_in_the_nodes_that_spell_them() {
+    let number = |b: &mut Builder, value: f32| {
+        let name = format!("c{}", b.body.values.len());
+        let one = HostTensor::new(Shape::SCALAR, vec![value]).unwrap();
+        b.body.add_initializer(name, one)
+    };
+    let conv = || {
+        let (mut b, x) = Builder::new(&[2, 3, 9, 8]);
+        let (w, c) = (b.weight(&[4, 3, 3, 3]), b.weight(&[4]));
+        let y = b.call("Conv", &[x, w, c], &[]);
+        (b, y)
+    };
+    let open = |b: &mut Builder, x: ValueId, most: f32| {
+        let three = number(b, 3.0);
+        let sum = b.call("Add", &[three, x], &[]);
+        let bounds = [number(b, 0.0), number(b, most)];
+        b.call("Clip", &[sum, bounds[0], bounds[1]], &[])
+    };
+    // Six divides the product or one factor, or a sixth multiplies it.
+    for place in 0..4 {
+        let (mut b, y) = conv();
+        let z = match place {
+            0 => {
+                let gate = open(&mut b, y, 6.0);
+                let (product, six) = (b.call("Mul", &[y, gate], &[]), number(&mut b, 6.0));
+                b.call("Div", &[product, six], &[])
+            }
+            1 => {
+                let (gate, six) = (open(&mut b, y, 6.0), number(&mut b, 6.0));
+                let gate = b.call("Div", &[gate, six], &[]);
+                b.call("Mul", &[gate, y], &[])
+            }
+            2 => {
+                let (gate, sixth) = (open(&mut b, y, 6.0), number(&mut b, 1.0 / 6.0));
+                let gate = b.call("Mul", &[sixth, gate], &[]);
+                b.call("Mul", &[y, gate], &[])
+            }
+            _ => {
+                let gate = b.call("HardSigmoid", &[y], &[("alpha", Attribute::Float(1.0 / 6.0))]);
+                b.call("Mul", &[gate, y], &[])
+            }
+        };
+        assert_eq!(b.steps(&[z]), ["Conv+HardSwish"], "{place}");
+    }
+    // With numbers before and after it.
+    let (mut b, mut y) = conv();
+    for (op, by) in [("Mul", -1.5), ("Add", 0.3)] {
+        let by = number(&mut b, by);
+        y = b.call(op, &[by, y], &[]);
+    }
+    let gate = open(&mut b, y, 6.0);
+    let (product, six) = (b.call("Mul", &[y, gate], &[]), number(&mut b, 6.0));
+    let mut z = b.call("Div", &[product, six], &[]);
+    for (op, by) in [("Add", 0.2), ("Mul", 0.7), ("Add", -0.4)] {
+        let by = number(&mut b, by);
+        z = b.call(op, &[z, by], &[]);
+    }
+    assert_eq!(b.steps(&[z]), ["Conv+Mul+Add+HardSwish+Add+Mul+Add"]);
+    // Silu, of a product with 1 too.
+    for by_one in [false, true] {
+        let (mut b, y) = conv();
+        let one = number(&mut b, 1.0);
+        let inner = if by_one { b.call("Mul", &[y, one], &[]) } else { y };
+        let gate = b.call("Sigmoid", &[inner], &[]);
+        let z = b.call("Mul", &[y, gate], &[]);
+        assert_eq!(b.steps(&[z]), ["Conv+QuickGelu"]);
+    }
+    // Other bounds, and the gate of another value.
+    let (mut b, y) = conv();
+    let gate = open(&mut b, y, 5.0);
+    let (product, six) = (b.call("Mul", &[y, gate], &[]), number(&mut b, 6.0));
+    let z = b.call("Div", &[product, six], &[]);
+    assert_eq!(b.steps(&[z]).len(), 5);
+    let (mut b, y) = conv();
+    let other = b.call("Neg", &[y], &[]);
+    let gate = b.call("Sigmoid", &[other], &[]);
+    let z = b.call("Mul", &[y, gate], &[]);
+    assert_eq!(b.steps(&[z]).len(), 4);
+}
+
+#[test]
 fn convolutions_take_norm_residual_and_activation() {
     let (mut b, x) = Builder::new(&[2, 3, 9, 8]);
     let pads = || [("pads", Attribute::Ints(vec![1; 4]))];

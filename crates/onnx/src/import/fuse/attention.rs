@@ -181,7 +181,7 @@ impl Draft<'_> {
     }
 
     /// The value of an operand that is a constant number.
-    fn number(&self, i: usize, operand: usize) -> Result<Option<f64>> {
+    pub(super) fn number(&self, i: usize, operand: usize) -> Result<Option<f64>> {
         let Some(tensor) = self.tensor(i, operand)? else {
             return Ok(None);
         };

@@ -1,6 +1,6 @@
 //! Merging of two steps: an op after a product or a convolution becomes part of it.
 
-use polygrad_core::{Activation, AnyBackend, DType, Result, decompose};
+use polygrad_core::{Activation, AnyBackend, ConvParams, DType, Result, decompose};
 use polygrad_tensor::{Tensor, inference};
 
 use super::action::Fused;
@@ -23,6 +23,12 @@ impl Draft<'_> {
         let norm = is_onnx && node.op_type == "BatchNormalization";
         let activation = activation(node);
         let inputs: Vec<Option<usize>> = (0..5).map(|operand| self.slot(i, operand)).collect();
+        if let &Fused::Conv { params, activation } = fused
+            && inputs[3].is_none()
+            && let Some(number) = self.scalar(i, next)?
+        {
+            return self.affine(i, next, (params, activation), number);
+        }
         if let (&Fused::Conv { params, activation }, Some(&Fused::MaxPool { params: pool, .. }), None) =
             (fused, self.fused(next), inputs[3])
         {
@@ -140,6 +146,63 @@ impl Draft<'_> {
         usize::from(self.slot(next, 0) == result)
     }
 
+    /// The number that step `next` adds to the result of a convolution in f32, step `i`, or multiplies it with.
+    fn scalar(&self, i: usize, next: usize) -> Result<Option<Affine>> {
+        let Some(node) = self.step(next).map(|step| &step.node) else {
+            return Ok(None);
+        };
+        let affine = match (node.domain.as_str(), node.op_type.as_str()) {
+            ("", "Add") => Affine::Add,
+            ("", "Mul") => Affine::Mul,
+            _ => return Ok(None),
+        };
+        let single = self.tensor(i, 1)?.is_some_and(|weight| weight.dtype() == DType::F32);
+        let number = self.number(next, self.other(i, next))?;
+        Ok(number.filter(|number| single && number.is_finite()).map(affine))
+    }
+
+    /// Multiplies the result of a convolution with a number, or adds one to it: in its weight and bias if nothing is
+    /// between, or in its activation, if that has such numbers.
+    fn affine(
+        &mut self,
+        i: usize,
+        next: usize,
+        (params, activation): (ConvParams, Option<Activation>),
+        number: Affine,
+    ) -> Result<Option<usize>> {
+        let (Some(mut weight), Some(mut bias)) = (self.tensor(i, 1)?, self.tensor(i, 2)?) else {
+            return Ok(None);
+        };
+        let activation = match (activation, number) {
+            (None, Affine::Mul(by)) => {
+                (weight, bias) = ((&weight * by)?, (&bias * by)?);
+                None
+            }
+            (None, Affine::Add(by)) => {
+                bias = (&bias + by)?;
+                None
+            }
+            (Some(Activation::HardSwish { scale, shift }), Affine::Mul(by)) => Some(Activation::HardSwish {
+                scale: scale * by,
+                shift: shift * by,
+            }),
+            (Some(Activation::HardSwish { scale, shift }), Affine::Add(by)) => Some(Activation::HardSwish {
+                scale,
+                shift: shift + by,
+            }),
+            _ => return Ok(None),
+        };
+        let [weight, bias] = [weight, bias].map(|x| self.add(x));
+        let x = self.slot(i, 0);
+        self.replace(
+            next,
+            &[i],
+            Fused::Conv { params, activation },
+            &[x, Some(weight), Some(bias)],
+        );
+        Ok(Some(next))
+    }
+
     /// Folds batch normalization in evaluation into the convolution's weight and bias.
     fn fold_norm(&mut self, i: usize, next: usize, fused: Fused) -> Result<Option<usize>> {
         let Some(step) = self.step(next) else { return Ok(None) };
@@ -187,6 +250,13 @@ impl Draft<'_> {
     }
 }
 
+/// A step that adds a number, or multiplies with one.
+#[derive(Clone, Copy)]
+enum Affine {
+    Add(f64),
+    Mul(f64),
+}
+
 /// The activation function that a node applies to the sum with operand 1, if it does.
 fn biased(node: &Node) -> Option<Activation> {
     match (node.domain.as_str(), node.op_type.as_str(), node.inputs.get(1)) {
@@ -206,6 +276,7 @@ fn activation(node: &Node) -> Option<Activation> {
     if node.domain == MICROSOFT {
         return match (node.op_type.as_str(), node.inputs.get(1)) {
             ("Gelu", _) => Some(Activation::Gelu),
+            ("QuickGelu", _) if number("alpha", 1.702)? == 1.0 => Some(Activation::Silu),
             ("FastGelu", None | Some(None)) => Some(Activation::GeluTanh),
             _ => None,
         };
@@ -217,6 +288,7 @@ fn activation(node: &Node) -> Option<Activation> {
         "Relu" => Some(Activation::Relu),
         "Tanh" => Some(Activation::Tanh),
         "Sigmoid" => Some(Activation::Sigmoid),
+        "HardSwish" => Some(Activation::HardSwish { scale: 1.0, shift: 0.0 }),
         "LeakyRelu" => Some(Activation::LeakyRelu {
             slope: number("alpha", 0.01)?,
         }),

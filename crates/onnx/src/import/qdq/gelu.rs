@@ -46,7 +46,7 @@ impl View<'_> {
     }
 
     /// The operand beside a number.
-    fn other(&self, [a, b]: [ValueId; 2], number: f32) -> Option<ValueId> {
+    pub(super) fn other(&self, [a, b]: [ValueId; 2], number: f32) -> Option<ValueId> {
         match (self.is(a, number), self.is(b, number)) {
             (true, _) => Some(b),
             (_, true) => Some(a),
@@ -55,7 +55,7 @@ impl View<'_> {
     }
 
     /// Whether a value is this number in f32, give or take a digit that an exporter left out.
-    fn is(&self, id: ValueId, number: f32) -> bool {
+    pub(super) fn is(&self, id: ValueId, number: f32) -> bool {
         self.constants.get(&id).is_some_and(|found| {
             let host = found.host();
             let one = found.element() == ElementType::F32 && host.shape().numel() == 1 && host.shape().rank() <= 1;
@@ -65,7 +65,7 @@ impl View<'_> {
 }
 
 /// Both operands of an op of ONNX's that has two.
-fn operands(node: &Node, op_type: &str) -> Option<[ValueId; 2]> {
+pub(super) fn operands(node: &Node, op_type: &str) -> Option<[ValueId; 2]> {
     match node.inputs.as_slice() {
         &[Some(a), Some(b)] if node.op_type == op_type && node.domain.is_empty() => Some([a, b]),
         _ => None,

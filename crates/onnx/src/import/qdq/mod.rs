@@ -6,8 +6,10 @@
 //! in f32, and so are MatMulInteger with a Cast and a Mul by the scales; the bias that is added next goes with it. Ops
 //! that only move numbers or choose among them run on the bytes if the scale stays the same.
 //!
-//! Gelu in five nodes becomes one here, too, so that it may follow a product.
+//! Gelu in five nodes, and products of a value with its sigmoid, become one here, too, so that they may follow a
+//! product or a convolution.
 
+mod gated;
 mod gelu;
 mod unsigned;
 
@@ -43,7 +45,7 @@ pub(super) struct Fused {
     pub(super) constants: Vec<(ValueId, Literal)>,
 }
 
-/// The ops of a body that are quantized, or Gelu. `trained` says which initializers change.
+/// The ops of a body that are quantized, Gelu, Silu or HardSwish. `trained` says which initializers change.
 ///
 /// # Errors
 /// When memory runs out.
@@ -53,7 +55,7 @@ pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> Result<Fused
     let fused = nodes.filter_map(|(i, node)| {
         let found = view.rounded(node).or_else(|| view.moved(node));
         let found = found.or_else(|| view.biased(node)).or_else(|| view.unbiased(node));
-        Some((i, found.or_else(|| view.gelu(node))?))
+        Some((i, found.or_else(|| view.gelu(node)).or_else(|| view.gated(node))?))
     });
     let mut nodes = fused.collect();
     let constants = unsigned::held(&view, body, &mut nodes)?;

@@ -17,8 +17,11 @@ rows! {
     ms("BiasGelu", |c| one(shifted(c)?.activation(Activation::Gelu)?)).wide();
     ms("FastGelu", |c| one(shifted(c)?.activation(Activation::GeluTanh)?)).wide();
     ms("QuickGelu", |c| {
-        let x = c.x(0)?;
-        one((&x * (&x * c.float("alpha", 1.702)?)?.activation(Activation::Sigmoid)?)?)
+        let (x, alpha) = (c.x(0)?, c.float("alpha", 1.702)?);
+        one(match alpha {
+            1.0 => x.activation(Activation::Silu)?,
+            _ => (&x * (&x * alpha)?.activation(Activation::Sigmoid)?)?,
+        })
     }).wide();
     ms("FusedMatMul", |c| one(matmul(c)?));
     ms("TransposeMatMul", |c| one(matmul(c)?));
