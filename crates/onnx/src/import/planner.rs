@@ -37,9 +37,16 @@ impl Planner<'_> {
         self.plan_in(body, &HashMap::new())
     }
 
-    /// Plans a body, given the known constants among its captures.
+    /// Plans a body, given the known constants among its captures. They become its own, so that they are fused and
+    /// prepacked as weights, except tracked ones: [`OnnxModel::set`] replaces these.
+    ///
+    /// [`OnnxModel::set`]: crate::OnnxModel::set
     fn plan_in(&self, body: &Body, known: &HashMap<usize, Value>) -> Result<Plan> {
-        let mut constants: HashMap<usize, Value> = HashMap::new();
+        let mut constants: HashMap<usize, Value> = known
+            .iter()
+            .filter(|(_, value)| !value.is_tracked())
+            .map(|(&slot, value)| (slot, value.clone()))
+            .collect();
         for initializer in &body.initializers {
             // An initializer that is also an input is only that input's default; the model handles it.
             if body.inputs.contains(&initializer.value) {
@@ -93,7 +100,7 @@ impl Planner<'_> {
         drop_early(&mut steps, &outputs, &constants);
         let inputs: Vec<usize> = body.inputs.iter().map(slot).collect();
         memo::plan(&mut steps, &inputs);
-        let captures: Vec<usize> = body.captures.iter().map(|capture| capture.inner.index()).collect();
+        let captures: Vec<usize> = captured(body, known).map(|capture| capture.inner.index()).collect();
         let passing = inputs.iter().chain(&captures).chain(&outputs).copied();
         let bodies = steps.iter().flat_map(|step| &step.bodies);
         let bytes = constants
@@ -132,7 +139,7 @@ impl Planner<'_> {
                 let known = body.captures.iter().filter_map(known).collect();
                 let plan = self.plan_in(body, &known);
                 bodies.push((name.clone(), plan.map_err(|e: Error| e.in_module(name.clone()))?));
-                captures.push(body.captures.iter().map(|capture| capture.outer.index()).collect());
+                captures.push(captured(body, &known).map(|capture| capture.outer.index()).collect());
             }
         }
         let mut light = node.clone();
@@ -203,6 +210,12 @@ impl Planner<'_> {
         }
         Ok(true)
     }
+}
+
+/// What each run of a body captures, given the known constants among its captures.
+fn captured<'a>(body: &'a Body, known: &'a HashMap<usize, Value>) -> impl Iterator<Item = &'a Capture> {
+    let passes = |capture: &&Capture| known.get(&capture.inner.index()).is_none_or(Value::is_tracked);
+    body.captures.iter().filter(passes)
 }
 
 /// Whether a step must be left to each run: it, or a step in its bodies, is random, or it is a loop, which may take
