@@ -63,8 +63,9 @@ fn judge(sample: &Sample, dtype: DType, layout: Layout, seed: u64, device: &AnyD
     for (i, (answer, truth)) in answer.iter().zip(&truth).enumerate() {
         let expected = match &sample.op {
             Op::Cast(dtype) => *dtype,
-            // Mean and variance.
+            // Mean and variance, and squares, which could overflow.
             Op::BatchNorm { .. } if i > 0 => dtype.wide(),
+            Op::SquareSum => dtype.wide(),
             Op::DynamicQuantizeU8 if i > 0 => truth.dtype(),
             // What becomes of integers, as of bytes and sums of their products.
             _ if truth.dtype().is_float() && !dtype.is_float() => DType::F32,

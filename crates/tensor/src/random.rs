@@ -159,7 +159,7 @@ impl<B: Backend> Tensor<B> {
         let draws = if replacement { num_samples } else { 1 };
         // Neither bound, so that both logarithms are finite: log1p of a number near 0 is as precise as the number.
         let uniform = Distribution::Uniform {
-            low: f64::from(-1f32.next_down()),
+            low: -f64::from(1f32.next_down()),
             high: 0.0,
         };
         let uniform = Self::random([lead, &[draws, classes]].concat(), uniform, &self.device())?;

@@ -33,7 +33,8 @@ pub fn clip_grad_norm<B: Backend>(gradients: &mut Gradients<B>, max_norm: f64) -
         let factor = max_norm / (norm + 1e-6);
         if factor < 1.0 {
             for gradient in gradients.iter_mut() {
-                *gradient = Tensor::from_inner(B::mul_scalar(gradient.inner(), factor)?);
+                let scaled = B::mul_scalar(gradient.inner(), factor).map_err(|e| e.with_op("clip_grad_norm"))?;
+                *gradient = Tensor::from_inner(scaled);
             }
         }
         Ok(norm)
