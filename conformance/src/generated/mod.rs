@@ -51,8 +51,8 @@ pub(crate) fn ways(
     Ok(ways)
 }
 
-/// The cases of every op for a device with these dtypes. A sample's numbers depend on its op, and on its place among that
-/// op's samples: a new sample leaves the numbers of all other ops as they are.
+/// The cases of every op for a device with these dtypes. A sample's numbers depend on its op, and on its place among
+/// that op's samples: a new sample leaves the numbers of all other ops as they are.
 pub(crate) fn cases(dtypes: &[DType]) -> Vec<Case> {
     let mut places: BTreeMap<&str, u64> = BTreeMap::new();
     let seeded = table::samples().into_iter().map(|sample| {

@@ -3,8 +3,8 @@
 //!
 //! An adapter is ordinary nodes and initializers, so that the adapted graph runs, trains, is saved and is read by other
 //! programs as any other one. [`attach`] adds it, [`keep`] takes over what was trained, and [`merge`] adds it to the
-//! weights and leaves the nodes that the graph had. [`peft`] and [`load`] are PEFT's files: an adapter of the model that
-//! was exported fits the graph, and one of the graph the model, as long as the graph has the model's names.
+//! weights and leaves the nodes that the graph had. [`peft`] and [`load`] are PEFT's files: an adapter of the model
+//! that was exported fits the graph, and one of the graph the model, as long as the graph has the model's names.
 //!
 //! ```no_run
 //! use polygrad_nn::lora::LoraConfig;

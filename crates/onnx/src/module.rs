@@ -10,12 +10,12 @@ use polygrad_tensor::{Device, Tensor, no_grad};
 use crate::graph::{Body, Graph, Literal};
 use crate::{OnnxModel, Options, Outputs};
 
-/// An ONNX graph as a [`Module`]: optimizers, checkpoints, `freeze` and the trainer work with its parameters, which have
-/// the initializers' names.
+/// An ONNX graph as a [`Module`]: optimizers, checkpoints, `freeze` and the trainer work with its parameters, which
+/// have the initializers' names.
 ///
 /// ```no_run
 /// use polygrad_nn::Module;
-/// use polygrad_nn::optim::AdamW;
+/// use polygrad_nn::optim::{AdamW, Optimizer};
 /// use polygrad_onnx::graph::Graph;
 /// use polygrad_onnx::{OnnxModule, learnable};
 /// use polygrad_tensor::{Device, Tensor};

@@ -112,8 +112,8 @@ impl Module<AnyBackend> for Encoder {}
 /// belong to the anchors first, in order: `[N, N · (texts of an example - 1)]`. `vectors` converts at most `rows` texts
 /// at a time.
 ///
-/// Source: Henderson et al., "Efficient natural language response suggestion for smart reply" (2017), with cosines as in
-/// sentence-transformers.
+/// Source: Henderson et al., "Efficient natural language response suggestion for smart reply" (2017), with cosines as
+/// in sentence-transformers.
 fn scores(x: &Tensor, rows: usize, vectors: impl Fn(&Tensor) -> polygrad::Result<Tensor>) -> polygrad::Result<Tensor> {
     let dims = x.dims();
     let (count, each) = (dims[0], dims[1]);

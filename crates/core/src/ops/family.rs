@@ -388,8 +388,8 @@ activations! {
         GeluTanh = "gelu",
         /// `x sigmoid(x)`.
         Silu = "silu",
-        /// `scale · x · min(max(x + 3, 0), 6) / 6 + shift`; its derivative is 0 at −3, and `scale` at 3. Some networks for
-        /// small devices learn the two numbers. Source: Howard et al., "Searching for MobileNetV3" (2019).
+        /// `scale · x · min(max(x + 3, 0), 6) / 6 + shift`; its derivative is 0 at −3, and `scale` at 3. Some networks
+        /// for small devices learn the two numbers. Source: Howard et al., "Searching for MobileNetV3" (2019).
         HardSwish {
             /// Factor of the result.
             scale: f64 = 1.0,

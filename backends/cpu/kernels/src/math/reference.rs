@@ -54,8 +54,7 @@ pub fn gelu_tanh(x: f64) -> f64 {
 
 /// `x min(max(x + 3, 0), 6) / 6`.
 pub fn hardswish(x: f64) -> f64 {
-    // Unlike `clamp`, this also works for a NaN, since the product with `x` is one.
-    x * ((x + 3.0).max(0.0).min(6.0) / 6.0)
+    x * ((x + 3.0).clamp(0.0, 6.0) / 6.0)
 }
 
 /// Derivative of [`hardswish`]: 0 at −3 and 1 at 3.

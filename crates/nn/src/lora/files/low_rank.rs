@@ -63,8 +63,8 @@ impl PeftAdapter {
     /// Reads the files that PEFT, [`PeftAdapter::save`] or [`save`](crate::lora::save) wrote to a folder.
     ///
     /// # Errors
-    /// If a file cannot be read or is not PEFT's; if the adapter has DoRA, adapts embeddings, or has another option that
-    /// is not supported; if factors do not have the rank of the config.
+    /// If a file cannot be read or is not PEFT's; if the adapter has DoRA, adapts embeddings, or has another option
+    /// that is not supported; if factors do not have the rank of the config.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let path = folder.join(TENSORS);
