@@ -85,7 +85,7 @@ pub(crate) fn tolerance(dtype: DType, op: &str) -> Bounds {
             bounds.with_cancellation()
         }
         // An engine may add up to 280 terms one by one; each addition rounds by up to 6e-8 of the sum so far.
-        "sum" => bounds.times(4.0),
+        "sum" => bounds.times(2.0),
         // Scores are sums of products of up to some tens, and e^score has the score's absolute error as its relative
         // error.
         "nn.functional.scaled_dot_product_attention" => bounds.with_cancellation().times(10.0),

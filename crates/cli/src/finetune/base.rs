@@ -220,8 +220,7 @@ impl Base {
                 let names = self.config["id2label"].as_object().into_iter().flatten();
                 let names = names.filter_map(|(class, name)| Some((class.clone(), name.as_str()?.to_owned())));
                 let names: BTreeMap<String, String> = names.collect();
-                let count = self.config["num_labels"].as_u64().unwrap_or(2) as usize;
-                let count = if names.is_empty() { count } else { names.len() };
+                let count = if names.is_empty() { 2 } else { names.len() };
                 (names, count)
             }
             Kind::Llama(_) | Kind::Gpt2(_) | Kind::Gguf(_) => return Vec::new(),

@@ -119,7 +119,7 @@ pub(crate) fn merge(run: &Path, out: &Path, weights: Option<Weights>) -> Result<
             true => Failure::new(format!("{} is an ONNX file, and stays one", base.path().shown()))
                 .fix("name a folder with --out, or a file that ends in .onnx"),
             false => Failure::new(format!("{} is no ONNX file", base.path().shown()))
-                .fix("merge into a folder, of which `polygrad export` makes an ONNX file"),
+                .fix("name a folder with --out, or give `finetune` the ONNX file of the model"),
         });
     }
     if is_gguf && base.gguf().is_none() {

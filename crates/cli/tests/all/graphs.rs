@@ -208,7 +208,11 @@ fn files_that_cannot_learn_are_refused_by_name() {
             &["an adapter in a graph has no"],
         );
     }
-    scene.write("others.jsonl", b"{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n{\"text\": \"b\", \"label\": \"y\"}\n");
+    scene.write(
+        "others.jsonl",
+        b"{\"text\": \"a\", \"label\": \"x\"}\n\
+          {\"text\": \"b\", \"label\": \"y\"}\n{\"text\": \"b\", \"label\": \"y\"}\n",
+    );
     scene.fails(
         &format!("finetune {file} --task classify --data others.jsonl --out run"),
         &["tells number, colour, animal apart, and its head stays: the examples have x, y"],
