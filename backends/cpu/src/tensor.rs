@@ -60,12 +60,16 @@ impl CpuTensor {
             return Self::empty(shape, dtype, device);
         }
         let any: &dyn Any = &**host.shared();
-        let buffer = match any.downcast_ref::<HostView>() {
+        if let Some(HostView { start: 0, buffer, .. }) = any.downcast_ref() {
             // The host tensor was made from this buffer.
-            Some(view) if view.start == 0 => view.buffer.clone(),
-            _ => Buffer::share(shape, Arc::clone(host.shared()))?,
-        };
-        Ok(Self::over(buffer, Layout::contiguous(shape), dtype, device))
+            return Ok(Self::over(buffer.clone(), Layout::contiguous(shape), dtype, device));
+        }
+        Ok(Self {
+            buffer: Buffer::share(shape, Arc::clone(host.shared()))?,
+            view: Handle::NONE,
+            dtype,
+            device,
+        })
     }
 
     /// The elements, without a copy if they are contiguous.
@@ -101,6 +105,15 @@ impl CpuTensor {
         match self.view.get() {
             None => Layout::contiguous(*self.buffer.shape()),
             Some(view) => view.layout,
+        }
+    }
+
+    /// Elements from row to row and from column to column of a matrix, without a whole layout.
+    #[inline]
+    pub(crate) fn matrix_strides(&self) -> [isize; 2] {
+        match self.view.get() {
+            None => [self.buffer.shape()[1].max(1).cast_signed(), 1],
+            Some(view) => [view.layout.strides()[0], view.layout.strides()[1]],
         }
     }
 

@@ -1,5 +1,7 @@
 //! The gradients of a linear layer's weight and bias.
 
+use std::borrow::Cow;
+
 use polygrad_core::{Backend, DType, Element, Error, Result, Shape, decompose};
 
 use crate::Pointer;
@@ -34,28 +36,27 @@ pub(crate) fn linear_weight_grad(grad: &CpuTensor, x: &CpuTensor) -> Result<(Cpu
             .with_operands([grad, x].map(|x| (*x.shape(), x.dtype()))));
     }
     match (Half::of(dtype), dtype) {
-        (None, DType::F32) => gradients::<f32>(&flat(grad)?, &flat(x)?),
-        (None, _) => gradients::<f64>(&flat(grad)?, &flat(x)?),
+        (None, DType::F32) => gradients::<f32>(flat(grad)?.as_ref(), flat(x)?.as_ref()),
+        (None, _) => gradients::<f64>(flat(grad)?.as_ref(), flat(x)?.as_ref()),
         (Some(_), _) => decompose::linear_weight_grad::<Cpu>(grad, x),
     }
 }
 
 /// The tensor as a matrix with one row per position of the leading axes.
-fn flat(x: &CpuTensor) -> Result<CpuTensor> {
+fn flat(x: &CpuTensor) -> Result<Cow<'_, CpuTensor>> {
     let (shape, rank) = (x.shape(), x.shape().rank());
     if rank == 2 {
-        return Ok(x.clone());
+        return Ok(Cow::Borrowed(x));
     }
     let rows = shape[..rank - 1].iter().product();
-    Cpu::reshape(x, Shape::from([rows, shape[rank - 1]]))
+    Cpu::reshape(x, Shape::from([rows, shape[rank - 1]])).map(Cow::Owned)
 }
 
 fn gradients<T: Real + Element>(grad: &CpuTensor, x: &CpuTensor) -> Result<(CpuTensor, CpuTensor)> {
     let (rows, outputs, inputs) = (grad.shape()[0], grad.shape()[1], x.shape()[1]);
     let (dtype, device) = (grad.dtype(), grad.device());
     let mut of_weight = CpuTensor::empty(Shape::from([outputs, inputs]), dtype, device)?;
-    let strides = |x: &CpuTensor| [x.layout().strides()[0], x.layout().strides()[1]];
-    let ([grad_row, grad_column], [x_row, x_column]) = (strides(grad), strides(x));
+    let ([grad_row, grad_column], [x_row, x_column]) = (grad.matrix_strides(), x.matrix_strides());
     let dims = Dims {
         m: outputs,
         n: inputs,

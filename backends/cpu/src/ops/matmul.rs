@@ -1,7 +1,9 @@
 //! Batched matrix products.
 #![allow(clippy::needless_range_loop, reason = "an axis names entries of several arrays")]
 
-use polygrad_core::{Activation, DType, Element, Error, Layout, Result, Shape, bf16};
+use std::borrow::Cow;
+
+use polygrad_core::{Activation, DType, Element, Error, Result, Shape, bf16};
 
 use super::half::{Half, Wide};
 use super::{activation, convert, floats, integer_matmul, mismatch, numbers, same_dtype};
@@ -56,12 +58,15 @@ pub(crate) fn matmul(a: &CpuTensor, b: &CpuTensor) -> Result<CpuTensor> {
     Ok(out)
 }
 
+/// A tensor of rank 2 as a matrix.
+#[inline]
+fn mat<T: Element>(x: &CpuTensor) -> Result<Mat<T>> {
+    let [rows, cols] = x.matrix_strides();
+    Ok(Mat::new(x.typed::<T>()?, rows, cols))
+}
+
 /// A product of two single matrices, without the work that stacks need, which small products cannot afford.
 fn single<T: Real + Element>(a: &CpuTensor, b: &CpuTensor, out: &mut CpuTensor, dims: Dims) -> Result<()> {
-    let mat = |x: &CpuTensor| -> Result<Mat<T>> {
-        let layout = x.layout();
-        Ok(Mat::new(x.typed::<T>()?, layout.strides()[0], layout.strides()[1]))
-    };
     let c = MatMut::new(out.ptr_mut().cast::<T>(), dims.n.cast_signed(), 1);
     // SAFETY: the matrices are the tensors, and the output is new.
     unsafe { gemm::gemm(out.device(), dims, mat(a)?, mat(b)?, c, Update::set()) }
@@ -252,10 +257,9 @@ fn linear_then(
     }
     let (inputs, outputs) = (shape[rank - 1], weight.shape()[0]);
     let rows = shape[..rank - 1].iter().product();
-    let flat = if rank == 2 {
-        x.clone()
-    } else {
-        x.reshaped(Shape::from([rows, inputs]))?
+    let flat = match rank {
+        2 => Cow::Borrowed(x),
+        _ => Cow::Owned(x.reshaped(Shape::from([rows, inputs]))?),
     };
     let mut out = CpuTensor::empty(Shape::new(&shape.with_dim(rank - 1, outputs))?, dtype, x.device())?;
     let dims = Dims {
@@ -263,15 +267,19 @@ fn linear_then(
         n: outputs,
         k: inputs,
     };
-    let bias = bias.map(CpuTensor::contiguous).transpose()?;
+    let bias = match bias {
+        Some(bias) if !bias.is_contiguous() => Some(Cow::Owned(bias.copied()?)),
+        bias => bias.map(Cow::Borrowed),
+    };
+    let bias = bias.as_deref();
     if dtype == DType::F32 {
-        let product = Linear::<f32>::new(&flat, weight, bias.as_ref(), &mut out, dims, weight.packed())?;
+        let product = Linear::<f32>::new(&flat, weight, bias, &mut out, dims, weight.packed())?;
         match (then, out.device().vectors()) {
             (Some(op), Some(level)) => product.with_activation(Pointwise::of(op), level)?,
             _ => product.rows(0, rows)?,
         }
     } else {
-        Linear::<f64>::new(&flat, weight, bias.as_ref(), &mut out, dims, None)?.rows(0, rows)?;
+        Linear::<f64>::new(&flat, weight, bias, &mut out, dims, None)?.rows(0, rows)?;
     }
     Ok(out)
 }
@@ -297,7 +305,6 @@ impl<'a, T: Real + Element> Linear<'a, T> {
         dims: Dims,
         packed: Option<&'a Prepacked<T>>,
     ) -> Result<Self> {
-        let mat = |layout: &Layout, ptr: *const T| Mat::new(ptr, layout.strides()[0], layout.strides()[1]);
         let bias = match bias {
             Some(bias) => bias.typed::<T>()?,
             None => std::ptr::null(),
@@ -305,8 +312,8 @@ impl<'a, T: Real + Element> Linear<'a, T> {
         Ok(Self {
             device: out.device(),
             dims,
-            a: mat(&x.layout(), x.typed()?),
-            b: mat(&weight.layout(), weight.typed()?).transposed(),
+            a: mat(x)?,
+            b: mat(weight)?.transposed(),
             c: MatMut::new(out.ptr_mut().cast::<T>(), dims.n.cast_signed(), 1),
             update: Update { bias, ..Update::set() },
             packed,
@@ -372,8 +379,7 @@ pub(crate) fn prepack(weight: &CpuTensor) -> Result<CpuTensor> {
         return Ok(weight.clone());
     }
     let (n, k) = (weight.shape()[0], weight.shape()[1]);
-    let layout = weight.layout();
-    let b = Mat::new(weight.typed::<f32>()?, layout.strides()[0], layout.strides()[1]).transposed();
+    let b = mat::<f32>(weight)?.transposed();
     // SAFETY: the matrix is the tensor.
     let packed = unsafe { Prepacked::new(weight.device(), n, k, b)? };
     Ok(match packed {

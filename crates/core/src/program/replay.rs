@@ -207,8 +207,11 @@ impl<B: Backend> Compiled<B> {
                 values[slot.index()] = None;
             }
         }
-        let result = |slot: &Slot| values[slot.index()].clone().ok_or_else(missing);
-        program.outputs.iter().map(result).collect()
+        let mut results = Vec::with_capacity(program.outputs.len());
+        for slot in &program.outputs {
+            results.push(values[slot.index()].clone().ok_or_else(missing)?);
+        }
+        Ok(results)
     }
 
     /// Clears all values except the constants.

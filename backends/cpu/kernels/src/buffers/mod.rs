@@ -240,17 +240,17 @@ impl Buffer {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`].
     pub fn share(shape: Shape, owner: Arc<dyn HostBytes>) -> Result<Self> {
-        let header = system_alloc(0).ok_or_else(|| out_of_memory(0))?;
         let bytes = owner.bytes();
         let (data, len) = (bytes.as_ptr().cast_mut(), bytes.len());
-        // SAFETY: the header was just allocated and has no other user.
+        let buffer = Self::block(0)?;
+        // SAFETY: the block was just handed out and has no other user.
         unsafe {
-            let header = &mut *header.as_ptr();
+            let header = &mut *buffer.0.as_ptr();
             header.class = FOREIGN;
             header.data = data;
             header.owner = Some((owner, len));
         }
-        Ok(Self(header).with_shape(shape))
+        Ok(buffer.with_shape(shape))
     }
 
     /// The bytes that the buffer holds, at least the requested number.
@@ -320,13 +320,7 @@ fn keep(header: NonNull<Header>, class: usize) -> bool {
 #[inline(never)]
 fn free_slow(header: NonNull<Header>, class: u8) {
     if class == FOREIGN {
-        // SAFETY: the last handle is gone; the header was allocated as an empty block of class 0.
-        unsafe {
-            drop((*header.as_ptr()).owner.take());
-            (*header.as_ptr()).class = 0;
-            system_free(header);
-        }
-        return;
+        return free_foreign(header);
     }
     let class = class.into();
     let share = || {
@@ -341,6 +335,30 @@ fn free_slow(header: NonNull<Header>, class: u8) {
             share();
         }
     });
+}
+
+/// Lets go of foreign memory, and makes the header a block of class 0 again, which it was.
+fn free_foreign(header: NonNull<Header>) {
+    let block = header.as_ptr();
+    // SAFETY: the last handle is gone.
+    let owner = unsafe {
+        (*block).class = 0;
+        (*block).data = own_data(header);
+        (*block).owner.take()
+    };
+    if timing::is_on() || !keep(header, 0) {
+        free_slow(header, 0);
+    }
+    drop(owner);
+}
+
+/// The first byte behind a header, and behind the room of a fence.
+fn own_data(header: NonNull<Header>) -> *mut u8 {
+    header
+        .as_ptr()
+        .wrapping_add(1)
+        .cast::<u8>()
+        .wrapping_add(sentinel::ROOM)
 }
 
 /// The smallest class whose blocks hold `bytes`.
@@ -391,7 +409,7 @@ fn system_alloc(class: usize) -> Option<NonNull<Header>> {
             refs: AtomicUsize::new(1),
             class: class as u8,
             taker: Cell::new(0),
-            data: header.add(1).as_ptr().cast::<u8>().add(sentinel::ROOM),
+            data: own_data(header),
             next: Cell::new(null_mut()),
             owner: None,
             shape: UnsafeCell::new(Shape::SCALAR),
