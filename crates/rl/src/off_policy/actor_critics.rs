@@ -97,12 +97,18 @@ impl<B: Backend> ActorCritics<B> {
     /// # Errors
     /// When shapes or devices do not fit.
     pub(crate) fn least(
-        [a, b]: &[ActionValue<B>; 2],
+        critics: &[ActionValue<B>; 2],
         observations: &Tensor<B>,
         actions: &Tensor<B>,
     ) -> Result<Tensor<B>> {
-        a.values(observations, actions)?
-            .minimum(&b.values(observations, actions)?)
+        let [a, b] = Self::values(critics, observations, actions)?;
+        a.minimum(&b)
+    }
+
+    /// The values by both networks.
+    fn values([a, b]: &[ActionValue<B>; 2], observations: &Tensor<B>, actions: &Tensor<B>) -> Result<[Tensor<B>; 2]> {
+        let both = a.joined(observations, actions)?;
+        Ok([a.values_of(&both)?, b.values_of(&both)?])
     }
 
     /// The loss of the critics, which is the sum of their mean squared errors, and the mean value that the first critic
@@ -126,8 +132,7 @@ impl<B: Backend> ActorCritics<B> {
             let as_computed = |x: &Tensor<B>| x.to_dtype(next.dtype());
             next.mul(&as_computed(discounts)?)?.add(&as_computed(rewards)?)
         })?;
-        let [a, b] = &self.critics;
-        let values = [a.values(observations, actions)?, b.values(observations, actions)?];
+        let values = Self::values(&self.critics, observations, actions)?;
         let [one, other] = [0, 1].map(|i| values[i].sub(&wanted)?.square()?.mean(()));
         Ok((one?.add(&other?)?, values[0].detach().mean(())?))
     }

@@ -256,9 +256,18 @@ impl<B: Backend> ActionValue<B> {
     /// # Errors
     /// If shapes or devices do not fit.
     pub fn values(&self, observations: &Tensor<B>, actions: &Tensor<B>) -> Result<Tensor<B>> {
+        self.values_of(&self.joined(observations, actions)?)
+    }
+
+    /// Observations and actions side by side, as [`values_of`](Self::values_of) takes them.
+    pub(crate) fn joined(&self, observations: &Tensor<B>, actions: &Tensor<B>) -> Result<Tensor<B>> {
         let dtype = self.value.weight.dtype();
-        let both = Tensor::cat(&[observations.to_dtype(dtype)?, actions.to_dtype(dtype)?], 1)?;
-        let (features, _) = self.trunk.forward(&both, &[], dtype)?;
+        Tensor::cat(&[observations.to_dtype(dtype)?, actions.to_dtype(dtype)?], 1)
+    }
+
+    /// The values of observations and actions that are joined already.
+    pub(crate) fn values_of(&self, both: &Tensor<B>) -> Result<Tensor<B>> {
+        let (features, _) = self.trunk.forward(both, &[], self.value.weight.dtype())?;
         self.value.forward(&features)?.squeeze(1)
     }
 }

@@ -256,18 +256,23 @@ impl ReplayBuffer {
 
     /// Copies transitions to a device, with observations of this shape.
     pub(crate) fn upload(&self, places: &[usize], shape: &[usize], device: &Device) -> Result<Drawn> {
-        let count = places.len();
-        let widths = [self.observation, self.action, 1, 1, self.observation];
-        let mut parts = widths.map(|width| Vec::with_capacity(count * width));
-        for place in places {
-            let mut rest = &self.rows[place * self.width()..(place + 1) * self.width()];
-            for (part, width) in parts.iter_mut().zip(widths) {
-                let (own, behind) = rest.split_at(width);
-                part.extend_from_slice(own);
-                rest = behind;
+        let (count, observation, action) = (places.len(), self.observation, self.action);
+        let part = |from: usize, width: usize| -> Vec<f32> {
+            let starts = places.iter().map(|place| place * self.width() + from);
+            if width == 1 {
+                return starts.map(|at| self.rows[at]).collect();
             }
-        }
-        let [observations, actions, rewards, discounts, next_observations] = parts;
+            let mut part = Vec::with_capacity(count * width);
+            starts.for_each(|at| part.extend_from_slice(&self.rows[at..at + width]));
+            part
+        };
+        // First, since reads of one number from each row do not wait for each other: later parts find the rows, which
+        // lie apart, in the cache.
+        let rewards = part(observation + action, 1);
+        let discounts = part(observation + action + 1, 1);
+        let actions = part(observation, action);
+        let observations = part(0, observation);
+        let next_observations = part(observation + action + 2, observation);
         let seen = [&[count], shape].concat();
         Ok(Drawn {
             observations: Tensor::from_vec(observations, &*seen, device)?,
