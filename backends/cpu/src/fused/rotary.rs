@@ -3,7 +3,6 @@
 use polygrad_core::{DType, Result, decompose};
 
 use super::vectors;
-use crate::Pointer;
 use crate::loops::Lines;
 use crate::simd::{Kernel, Simd};
 use crate::{Cpu, CpuTensor};
@@ -17,18 +16,8 @@ pub(crate) fn rotary(x: &CpuTensor, cos: &CpuTensor, sin: &CpuTensor) -> Result<
     let half = x.shape()[axis] / 2;
     let pairs = x.shape().with_dim(axis, half);
     let [cos, sin] = [cos, sin].map(|angles| angles.with_layout(angles.layout().expand(pairs)));
-    let mut out = CpuTensor::empty(*x.shape(), DType::F32, x.device())?;
-    let to = Pointer(out.ptr_mut());
-    let lines = Lines::new(
-        &pairs,
-        axis,
-        [
-            (x.ptr(), size_of::<f32>(), &x.layout()),
-            (cos.ptr(), size_of::<f32>(), &cos.layout()),
-            (sin.ptr(), size_of::<f32>(), &sin.layout()),
-            (to.at(0), size_of::<f32>(), &out.layout()),
-        ],
-    );
+    let out = CpuTensor::empty(*x.shape(), DType::F32, x.device())?;
+    let lines = Lines::new(&pairs, axis, [x, &cos, &sin, &out]);
     if (0..3).any(|k| lines.step(k) != size_of::<f32>().cast_signed()) {
         return decompose::rotary::<Cpu>(x, &cos, &sin);
     }

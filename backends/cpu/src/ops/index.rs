@@ -51,18 +51,8 @@ pub(crate) fn gather(x: &CpuTensor, axis: usize, index: &CpuTensor) -> Result<Cp
     let index = index.contiguous()?;
     check_values("gather", &index, axis, x.shape()[axis])?;
     let shape = *index.shape();
-    let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
-    let to = out.ptr_mut();
-    let size = x.dtype().size();
-    let lines = Lines::new(
-        &shape,
-        axis,
-        [
-            (x.ptr(), size, &x.layout()),
-            (index.ptr(), 8, &index.layout()),
-            (to, size, &out.layout()),
-        ],
-    );
+    let out = CpuTensor::empty(shape, x.dtype(), x.device())?;
+    let lines = Lines::new(&shape, axis, [x, &index, &out]);
     let n = shape[axis].cast_signed();
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {
         let [from, index, to] = lines.starts(line);
@@ -121,17 +111,7 @@ fn route<T: Copy>(
     put: impl Fn(&mut T, T) + Sync,
 ) {
     let shape = *index.shape();
-    let size = out.dtype().size();
-    let to = out.ptr_mut();
-    let lines = Lines::new(
-        &shape,
-        axis,
-        [
-            (to, size, &out.layout()),
-            (index.ptr(), 8, &index.layout()),
-            (src.ptr(), size, &src.layout()),
-        ],
-    );
+    let lines = Lines::new(&shape, axis, [out, index, src]);
     let n = shape[axis].cast_signed();
     out.device().each(lines.count(), n as f32 * 1.5 + 2.0, |line| {
         let [to, index, from] = lines.starts(line);

@@ -11,10 +11,8 @@ pub(crate) fn cumsum(x: &CpuTensor, axis: usize) -> Result<CpuTensor> {
     numbers("cumsum", x.dtype())?;
     axis_in("cumsum", x, axis)?;
     let shape = *x.shape();
-    let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
-    let size = x.dtype().size();
-    let to = out.ptr_mut();
-    let lines = Lines::new(&shape, axis, [(x.ptr(), size, &x.layout()), (to, size, &out.layout())]);
+    let out = CpuTensor::empty(shape, x.dtype(), x.device())?;
+    let lines = Lines::new(&shape, axis, [x, &out]);
     let n = shape[axis];
     dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 * 1.5, |line| {
         let mut total = <T as Sum>::Total::default();
@@ -102,7 +100,7 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &CpuTensor, axis: usize, keepdims: bool) 
     };
     axis_in(op.name(), x, axis)?;
     let shape = *x.shape();
-    let mut out = CpuTensor::empty(shape.reduced(Axes::one(axis), keepdims), DType::I64, x.device())?;
+    let out = CpuTensor::empty(shape.reduced(Axes::one(axis), keepdims), DType::I64, x.device())?;
     let n = shape[axis];
     if n == 0 && out.numel() > 0 {
         return Err(Error::invalid("a line of no elements has no extreme")
@@ -110,12 +108,7 @@ pub(crate) fn arg_reduce(op: ArgOp, x: &CpuTensor, axis: usize, keepdims: bool) 
             .with_operands([(shape, x.dtype())]));
     }
     let kept = CpuTensor::with_layout(&out, polygrad_core::Layout::contiguous(shape.with_dim(axis, 1)));
-    let to = out.ptr_mut();
-    let lines = Lines::new(
-        &shape,
-        axis,
-        [(x.ptr(), x.dtype().size(), &x.layout()), (to, 8, &kept.layout())],
-    );
+    let lines = Lines::new(&shape, axis, [x, &kept]);
     #[allow(clippy::bool_comparison, reason = "bool is one of the dtypes")]
     {
         dispatch_dtype!(x.dtype(), T => x.device().each(lines.count(), n as f32 + 2.0, |line| {

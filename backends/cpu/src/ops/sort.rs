@@ -11,19 +11,10 @@ use crate::loops::Lines;
 pub(crate) fn sort(x: &CpuTensor, axis: usize, descending: bool) -> Result<(CpuTensor, CpuTensor)> {
     axis_in("sort", x, axis)?;
     let shape = *x.shape();
-    let mut values = CpuTensor::empty(shape, x.dtype(), x.device())?;
-    let mut indices = CpuTensor::empty(shape, DType::I64, x.device())?;
+    let values = CpuTensor::empty(shape, x.dtype(), x.device())?;
+    let indices = CpuTensor::empty(shape, DType::I64, x.device())?;
     let (n, size) = (shape[axis], x.dtype().size());
-    let (to, to_indices) = (values.ptr_mut(), indices.ptr_mut());
-    let lines = Lines::new(
-        &shape,
-        axis,
-        [
-            (x.ptr(), size, &x.layout()),
-            (to, size, &values.layout()),
-            (to_indices, 8, &indices.layout()),
-        ],
-    );
+    let lines = Lines::new(&shape, axis, [x, &values, &indices]);
     let ns = n as f32 * 4.0 * (n.max(2) as f32).log2();
     x.device().each(lines.count(), ns, |line| {
         let [from, to, to_index] = lines.starts(line).map(<*const u8>::cast_mut);
