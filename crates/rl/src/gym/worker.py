@@ -60,7 +60,7 @@ class Observer:
     """Writes observations as rows of numbers."""
 
     def __init__(self, space, spaces, numpy):
-        self.numpy, self.flatten = numpy, None
+        self.numpy, self.array, self.flatten = numpy, numpy.ndarray, None
         self.names, self.axes, self.shape = [], None, tuple(space.shape or ())
         self.nothing = getattr(space, "start", 0)
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -97,7 +97,7 @@ class Observer:
             return
         if self.flatten is not None:
             observation = self.flatten(observation)
-        shape = self.numpy.shape(observation)
+        shape = observation.shape if isinstance(observation, self.array) else self.numpy.shape(observation)
         if shape != self.shape:
             raise ValueError(f"an observation has the shape {shape}, not that of its space, {self.shape}")
         place[...] = observation
@@ -148,17 +148,20 @@ class Team:
         self.ended = {}
         return [seen[agent] for agent in self.agents]
 
-    def step(self, actions):
-        """What is seen, none by agents that are gone; rewards and flags of all rows; whether the episode is over."""
+    def step(self, actions, row, put):
+        """Puts what is seen, nothing by agents that are gone, and rewards and flags of all rows, the first of which is
+        `row`; returns whether the episode is over."""
+        actions = actions[row : row + self.rows]
         own = {agent: action for agent, action in zip(self.agents, actions) if agent not in self.ended}
         seen, rewards, terminated, truncated, _ = self.env.step(own)
         for agent in own:
             if terminated[agent] or truncated[agent]:
                 self.ended[agent] = bool(terminated[agent]) | bool(truncated[agent]) << 1
         over = len(self.ended) == self.rows
-        flags = [self.ended[agent] if over else 0 for agent in self.agents]
-        seen = [seen[agent] if agent in own else None for agent in self.agents]
-        return seen, [float(rewards[agent]) if agent in own else 0.0 for agent in self.agents], flags, over
+        for place, agent in enumerate(self.agents, row):
+            observation, reward = (seen[agent], float(rewards[agent])) if agent in own else (None, 0.0)
+            put(place, observation, reward, self.ended[agent] if over else 0)
+        return over
 
     def render(self):
         return self.env.render()
@@ -178,10 +181,11 @@ class Single:
     def reset(self, seed):
         return [self.env.reset(seed=seed)[0]]
 
-    def step(self, actions):
-        observation, reward, terminated, truncated, _ = self.env.step(actions[0])
+    def step(self, actions, row, put):
+        observation, reward, terminated, truncated, _ = self.env.step(actions[row])
         flags = bool(terminated) | bool(truncated) << 1
-        return [observation], [float(reward)], [flags], flags != 0
+        put(row, observation, float(reward), flags)
+        return flags != 0
 
     def __getattr__(self, name):
         return getattr(self.env, name)
@@ -307,19 +311,18 @@ class Worker:
         self.draw()
 
     def step_all(self):
-        actions, rewards, flags = self.actor.read(self.actions), [], []
+        actions, row = self.actor.read(self.actions), 0
         for env in self.envs:
-            row = len(flags)
-            seen, gained, ended, over = env.step(actions[row : row + env.rows])
-            rewards += gained
-            flags += ended
-            begins = over and not self.plays
-            for place, observation in zip((self.finals if begins else self.observations)[row:], seen):
-                self.observer.write(place, observation)
-            if begins:
+            if env.step(actions, row, self.put) and not self.plays:
                 self.reset(env, row)
-        self.rewards[:], self.flags[:] = rewards, flags
+            row += env.rows
         self.draw()
+
+    def put(self, row, observation, reward, flags):
+        self.rewards[row], self.flags[row] = reward, flags
+        # All rows of an environment end together, and show the next episode after that.
+        ended = flags and not self.plays
+        self.observer.write((self.finals if ended else self.observations)[row], observation)
 
     def draw(self):
         if self.plays and self.picture.size:
