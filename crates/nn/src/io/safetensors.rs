@@ -3,14 +3,14 @@
 //! Source of the format: the README of `huggingface/safetensors`. A file is eight bytes with the header's length, a
 //! JSON header, then the values.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 use polygrad_core::printable;
 use polygrad_tensor::{DType, Error, ErrorKind, HostTensor, Result, Shape};
-use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::stored::{reserved, unreadable};
@@ -22,6 +22,35 @@ const SUM: &str = "polygrad.checksum";
 
 /// The largest header that other implementations accept.
 const MAX_HEADER: u64 = 100_000_000;
+
+/// The name that the header has for its texts.
+const TEXTS: &str = "__metadata__";
+
+/// The format's dtypes: the name, the bits of an element, and how tensors read it, if they can.
+const DTYPES: [(&str, usize, Option<Stored>); 22] = [
+    ("BOOL", 8, Some(Stored::Bool)),
+    ("F4", 4, None),
+    ("F6_E2M3", 6, None),
+    ("F6_E3M2", 6, None),
+    ("U8", 8, Some(Stored::U8)),
+    ("I8", 8, Some(Stored::I8)),
+    ("F8_E5M2", 8, None),
+    ("F8_E4M3", 8, None),
+    ("F8_E8M0", 8, None),
+    ("F8_E4M3FNUZ", 8, None),
+    ("F8_E5M2FNUZ", 8, None),
+    ("I16", 16, Some(Stored::I16)),
+    ("U16", 16, Some(Stored::U16)),
+    ("F16", 16, Some(Stored::F16)),
+    ("BF16", 16, Some(Stored::BF16)),
+    ("I32", 32, Some(Stored::I32)),
+    ("U32", 32, Some(Stored::U32)),
+    ("F32", 32, Some(Stored::F32)),
+    ("C64", 64, None),
+    ("F64", 64, Some(Stored::F64)),
+    ("I64", 64, Some(Stored::I64)),
+    ("U64", 64, Some(Stored::U64)),
+];
 
 impl StateDict {
     /// Writes a safetensors file that PyTorch and others can read. A kill at any moment leaves either the old file or
@@ -118,14 +147,22 @@ struct Layout<'a> {
 
 struct Header<'a> {
     metadata: BTreeMap<&'a str, &'a str>,
-    tensors: Vec<(&'a str, TensorInfo)>,
+    tensors: Vec<(&'a str, Info)>,
+}
+
+/// A tensor's entry in the header, in the order of its fields there.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Info {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
 }
 
 impl Serialize for Header<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         if !self.metadata.is_empty() {
-            map.serialize_entry("__metadata__", &self.metadata)?;
+            map.serialize_entry(TEXTS, &self.metadata)?;
         }
         for (name, info) in &self.tensors {
             map.serialize_entry(name, info)?;
@@ -139,10 +176,10 @@ impl<'a> Layout<'a> {
         if cfg!(target_endian = "big") {
             return Err(Error::unsupported("safetensors files on a big-endian machine"));
         }
-        if state.contains("__metadata__") {
-            return Err(Error::invalid(
-                "a tensor cannot be called __metadata__ in a safetensors file",
-            ));
+        if state.contains(TEXTS) {
+            return Err(Error::invalid(format!(
+                "a tensor cannot be called {TEXTS} in a safetensors file"
+            )));
         }
         let mut entries: Vec<(&str, &HostTensor)> = state.iter().collect();
         entries.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size()));
@@ -151,8 +188,8 @@ impl<'a> Layout<'a> {
         for (name, tensor) in &entries {
             let start = end;
             end += tensor.bytes().len();
-            let info = TensorInfo {
-                dtype: file_dtype(tensor.dtype()),
+            let info = Info {
+                dtype: file_dtype(tensor.dtype()).to_owned(),
                 shape: tensor.shape().to_vec(),
                 data_offsets: (start, end),
             };
@@ -181,16 +218,17 @@ impl<'a> Layout<'a> {
     }
 }
 
-fn file_dtype(dtype: DType) -> Dtype {
+/// The format's name of a dtype.
+fn file_dtype(dtype: DType) -> &'static str {
     match dtype {
-        DType::Bool => Dtype::BOOL,
-        DType::U8 => Dtype::U8,
-        DType::I32 => Dtype::I32,
-        DType::I64 => Dtype::I64,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::F32 => Dtype::F32,
-        DType::F64 => Dtype::F64,
+        DType::Bool => "BOOL",
+        DType::U8 => "U8",
+        DType::I32 => "I32",
+        DType::I64 => "I64",
+        DType::F16 => "F16",
+        DType::BF16 => "BF16",
+        DType::F32 => "F32",
+        DType::F64 => "F64",
     }
 }
 
@@ -253,31 +291,27 @@ impl SafetensorsHeader {
         let mut header = reserved(length as usize)?;
         header.resize(length as usize, 0);
         input.read_exact(&mut header).map_err(unreadable)?;
-        // Checks that the tensors lie end to end, and that the size of each matches its shape and dtype.
-        let header: Metadata =
-            serde_json::from_slice(&header).map_err(|e| corrupt(format!("its header is not valid: {e}")))?;
-        let (expected, found) = (header.data_len() as u64, size - 8 - length);
+        let Unchecked {
+            mut metadata,
+            mut tensors,
+        } = serde_json::from_slice(&header).map_err(|e| corrupt(format!("its header is not valid: {e}")))?;
+        tensors.sort_by(BY_PLACE);
+        let begin = 8 + length;
+        let mut expected = 0;
+        let entries = tensors.into_iter().map(|(name, info)| {
+            let entry = entry(begin, expected, name, info)?;
+            expected += entry.length;
+            Ok(entry)
+        });
+        let tensors = entries.collect::<Result<Vec<_>>>()?;
+        let found = size - begin;
         if expected != found {
             return Err(corrupt(format!(
                 "its header announces {expected} bytes of values, there are {found}"
             )));
         }
-        let entry = |name: String| {
-            let info = header.info(&name)?;
-            let (start, end) = info.data_offsets;
-            Some(SafetensorsEntry {
-                name,
-                dtype: info.dtype.to_string(),
-                element: element(info.dtype),
-                shape: info.shape.clone(),
-                offset: 8 + length + start as u64,
-                length: (end - start) as u64,
-            })
-        };
-        let texts = header.metadata().iter().flatten();
-        let mut metadata: BTreeMap<_, _> = texts.map(|(k, v)| (k.clone(), v.clone())).collect();
         Ok(Self {
-            tensors: header.offset_keys().into_iter().filter_map(entry).collect(),
+            tensors,
             sum: metadata.remove(SUM),
             metadata,
         })
@@ -319,6 +353,86 @@ impl SafetensorsHeader {
             None => Ok(()),
         }
     }
+}
+
+/// Orders of the entries; as pointers, so that they are sorted by the same code.
+type Order = fn(&(String, Info), &(String, Info)) -> Ordering;
+const BY_NAME: Order = |a, b| a.0.cmp(&b.0);
+const BY_PLACE: Order = |a, b| a.1.data_offsets.cmp(&b.1.data_offsets);
+
+/// A header as it is read: texts and tensors by name.
+struct Unchecked {
+    metadata: BTreeMap<String, String>,
+    tensors: Vec<(String, Info)>,
+}
+
+impl<'de> Deserialize<'de> for Unchecked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Unchecked;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("tensors by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Unchecked, A::Error> {
+                let (mut metadata, mut tensors) = (BTreeMap::new(), Vec::new());
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == TEXTS {
+                        metadata = map.next_value::<Option<_>>()?.unwrap_or_default();
+                    } else {
+                        tensors.push((name, map.next_value()?));
+                    }
+                }
+                tensors.sort_by(BY_NAME);
+                match tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+                    Some(pair) => Err(A::Error::custom(format!(
+                        "tensor {} is there twice",
+                        printable(&pair[0].0)
+                    ))),
+                    None => Ok(Unchecked { metadata, tensors }),
+                }
+            }
+        }
+
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+/// The entry of a tensor whose values have to begin `expected` bytes after the header, which ends at `begin`.
+fn entry(begin: u64, expected: u64, name: String, info: Info) -> Result<SafetensorsEntry> {
+    let wrong = |what: String| corrupt(format!("its header is not valid: tensor {} {what}", printable(&name)));
+    let Info {
+        dtype,
+        shape,
+        data_offsets: (start, end),
+    } = info;
+    if start as u64 != expected || end < start {
+        return Err(wrong(format!(
+            "has the values from {start} to {end}, where those from {expected} on are due"
+        )));
+    }
+    let Some(&(_, bits, element)) = DTYPES.iter().find(|(known, ..)| *known == dtype) else {
+        return Err(wrong(format!("has the unknown dtype {}", printable(&dtype))));
+    };
+    let numel = shape.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
+    let all = numel.and_then(|numel| numel.checked_mul(bits));
+    if all.is_none_or(|all| all % 8 != 0 || all / 8 != end - start) {
+        return Err(wrong(format!(
+            "of {dtype} and shape {shape:?} cannot have {} bytes",
+            end - start
+        )));
+    }
+    Ok(SafetensorsEntry {
+        name,
+        dtype,
+        element,
+        shape,
+        offset: begin + expected,
+        length: (end - start) as u64,
+    })
 }
 
 fn read(mut input: impl Read, size: u64) -> Result<(StateDict, BTreeMap<String, String>)> {
@@ -386,25 +500,6 @@ pub fn about_tensor(error: Error, name: &str) -> Error {
         _ => ErrorKind::Format,
     };
     Error::new(kind, format!("tensor {}: {}", printable(name), error.message())).with_hint(hint)
-}
-
-fn element(dtype: Dtype) -> Option<Stored> {
-    Some(match dtype {
-        Dtype::BOOL => Stored::Bool,
-        Dtype::U8 => Stored::U8,
-        Dtype::I8 => Stored::I8,
-        Dtype::I16 => Stored::I16,
-        Dtype::U16 => Stored::U16,
-        Dtype::I32 => Stored::I32,
-        Dtype::U32 => Stored::U32,
-        Dtype::I64 => Stored::I64,
-        Dtype::U64 => Stored::U64,
-        Dtype::F16 => Stored::F16,
-        Dtype::BF16 => Stored::BF16,
-        Dtype::F32 => Stored::F32,
-        Dtype::F64 => Stored::F64,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

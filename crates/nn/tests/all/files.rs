@@ -164,9 +164,14 @@ fn wrong_files_are_named_with_what_and_fix() {
     let deep = r#"{"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}"#;
     let overlap =
         r#"{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}"#;
+    let gap = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}"#;
+    let short = r#"{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}"#;
+    let unknown = r#"{"a":{"dtype":"F7","shape":[1],"data_offsets":[0,1]}}"#;
+    let twice =
+        r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
     let complex = r#"{"z":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}}"#;
     let bad_bool = r#"{"flag":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}}"#;
-    let cases: [(&str, Vec<u8>, &[&str]); 10] = [
+    let cases: [(&str, Vec<u8>, &[&str]); 14] = [
         ("empty", Vec::new(), &["has 0 bytes", "save it again"]),
         (
             "text",
@@ -186,7 +191,23 @@ fn wrong_files_are_named_with_what_and_fix() {
             &["announces 4000000000000 bytes of values, there are 8"],
         ),
         ("deep", with_header(deep, &[0]), &["tensor a", "rank 9"]),
-        ("overlap", with_header(overlap, &[0; 3]), &["header is not valid"]),
+        (
+            "overlap",
+            with_header(overlap, &[0; 3]),
+            &["header is not valid", "tensor b has the values from 1 to 3"],
+        ),
+        ("gap", with_header(gap, &[0; 2]), &["header is not valid", "tensor a"]),
+        (
+            "short",
+            with_header(short, &[0]),
+            &["of F4 and shape [3] cannot have 1 bytes"],
+        ),
+        (
+            "unknown",
+            with_header(unknown, &[0]),
+            &["tensor a has the unknown dtype F7"],
+        ),
+        ("twice", with_header(twice, &[0]), &["tensor a is there twice"]),
         (
             "complex",
             with_header(complex, &[0; 8]),
