@@ -22,13 +22,17 @@ mod tile;
 mod vector;
 
 pub use pack::{Panels, Strided};
+pub(crate) use packed::{B, Rows};
 pub use packed::{Packed, tiles};
 pub use plain::Plain;
 pub use prepacked::Prepacked;
-pub use tile::{Even, Input, NV, Out, Turned, Windows, any_tile, most_rows};
+pub use tile::{Input, NV, Out, Turned, Windows, any_tile, most_rows};
 
 use polygrad_core::{Error, Result};
 
+use blocks::pack_all;
+
+use crate::buffers::Buffer;
 use crate::simd::{Lanes, Simd};
 use crate::{CpuDevice, Kernels, Level};
 
@@ -180,6 +184,33 @@ pub trait Real: Copy + PartialEq + Send + Sync + 'static {
     const CBLAS: blas::Product<Self>;
 
     fn lanes<S: Simd>(s: S) -> Self::Lanes<S>;
+
+    /// [`gemm`], or [`Prepacked::gemm`] with panels. A function of the type and not a generic one, which every crate
+    /// that calls it would compile again.
+    ///
+    /// # Safety
+    /// As for [`Gemm::gemm`]; the panels are those of `b`.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    unsafe fn gemm(
+        device: CpuDevice,
+        dims: Dims,
+        a: Mat<Self>,
+        b: (Mat<Self>, Option<&Prepacked<Self>>),
+        c: MatMut<Self>,
+        update: Update<Self>,
+    ) -> Result<()>;
+
+    /// All panels of a matrix with `k` rows and `n` columns, by the tiles of a level; a function of the type as well.
+    ///
+    /// # Safety
+    /// The matrix must be readable.
+    ///
+    /// # Errors
+    /// If memory runs out.
+    unsafe fn pack(level: Level, n: usize, k: usize, b: Mat<Self>) -> Result<Buffer>;
+
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
     fn widened(self) -> f64;
@@ -198,6 +229,23 @@ macro_rules! real {
             #[inline(always)]
             fn lanes<S: Simd>($s: S) -> $lanes {
                 $get
+            }
+
+            unsafe fn gemm(
+                device: CpuDevice,
+                dims: Dims,
+                a: Mat<Self>,
+                b: (Mat<Self>, Option<&Prepacked<Self>>),
+                c: MatMut<Self>,
+                update: Update<Self>,
+            ) -> Result<()> {
+                // SAFETY: passed on.
+                unsafe { multiply(device, dims, a, b, c, update) }
+            }
+
+            unsafe fn pack(level: Level, n: usize, k: usize, b: Mat<Self>) -> Result<Buffer> {
+                // SAFETY: passed on.
+                unsafe { pack_all(level, n, k, b) }
             }
 
             #[inline(always)]
@@ -238,11 +286,27 @@ pub unsafe fn gemm<T: Real>(
     c: MatMut<T>,
     update: Update<T>,
 ) -> Result<()> {
+    // SAFETY: passed on.
+    unsafe { T::gemm(device, dims, a, (b, None), c, update) }
+}
+
+/// [`Real::gemm`].
+unsafe fn multiply<T: Real>(
+    device: CpuDevice,
+    dims: Dims,
+    a: Mat<T>,
+    (b, panels): (Mat<T>, Option<&Prepacked<T>>),
+    c: MatMut<T>,
+    update: Update<T>,
+) -> Result<()> {
     if dims.m == 0 || dims.n == 0 {
         return Ok(());
     }
     // SAFETY: passed on.
     unsafe {
+        if let Some(panels) = panels.filter(|panels| panels.suit(device, dims, c)) {
+            return panels.multiply(device, dims, a, b, c, update);
+        }
         match device.kernels() {
             Kernels::Scalar => Plain.gemm(device, dims, a, b, c, update),
             Kernels::Simd => Packed(device.level()).gemm(device, dims, a, b, c, update),

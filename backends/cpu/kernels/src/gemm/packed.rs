@@ -274,10 +274,10 @@ fn clashes<T>(a: Mat<T>) -> bool {
 /// B as tiles read it: panels of columns, `panel` elements apart. Their rows are `row` elements apart, and readable to
 /// the end of a register.
 #[derive(Clone, Copy)]
-struct B<T> {
-    ptr: *const T,
-    panel: usize,
-    row: isize,
+pub(crate) struct B<T> {
+    pub(crate) ptr: *const T,
+    pub(crate) panel: usize,
+    pub(crate) row: isize,
 }
 
 // SAFETY: B is only read.
@@ -422,16 +422,16 @@ impl<T: Real> PackTile<T> {
 }
 
 /// Some rows of a product times some panels.
-struct Rows<T> {
-    rows: usize,
-    a: Mat<T>,
+pub(crate) struct Rows<T> {
+    pub(crate) rows: usize,
+    pub(crate) a: Mat<T>,
     /// Where tiles of A are packed, with the room that [`PackTile`] needs, or `None` if they are used in place.
-    tile: Option<*mut T>,
-    columns: usize,
-    k: usize,
-    b: B<T>,
-    c: MatMut<T>,
-    update: Update<T>,
+    pub(crate) tile: Option<*mut T>,
+    pub(crate) columns: usize,
+    pub(crate) k: usize,
+    pub(crate) b: B<T>,
+    pub(crate) c: MatMut<T>,
+    pub(crate) update: Update<T>,
 }
 
 impl<T: Real> Kernel for Rows<T> {

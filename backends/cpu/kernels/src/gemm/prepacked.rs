@@ -4,10 +4,9 @@ use std::marker::PhantomData;
 
 use polygrad_core::Result;
 
-use super::blocks::pack_all;
 use super::packed::{Source, product};
 use super::vector::by_vectors;
-use super::{Dims, Mat, MatMut, Real, Strided, Update, gemm};
+use super::{Dims, Mat, MatMut, Real, Strided, Update};
 use crate::buffers::Buffer;
 use crate::{CpuDevice, Kernels, Level};
 
@@ -34,7 +33,7 @@ impl<T: Real> Prepacked<T> {
         }
         let level = device.level();
         // SAFETY: passed on.
-        let panels = unsafe { pack_all(level, n, k, b)? };
+        let panels = unsafe { T::pack(level, n, k, b)? };
         Ok(Some(Self {
             panels,
             level,
@@ -57,16 +56,34 @@ impl<T: Real> Prepacked<T> {
         c: MatMut<T>,
         update: Update<T>,
     ) -> Result<()> {
-        let ours = device.kernels() == Kernels::Simd
+        // SAFETY: passed on; the panels are those of B.
+        unsafe { T::gemm(device, dims, a, (b, Some(self)), c, update) }
+    }
+
+    /// Whether a product is one by these panels.
+    pub(super) fn suit(&self, device: CpuDevice, dims: Dims, c: MatMut<T>) -> bool {
+        device.kernels() == Kernels::Simd
             && device.level() == self.level
             && (dims.n, dims.k) == (self.n, self.k)
-            && c.cols == 1;
+            && c.cols == 1
+    }
+
+    /// [`Prepacked::gemm`] if the panels [suit](Self::suit) it.
+    ///
+    /// # Safety
+    /// As for [`super::Gemm::gemm`].
+    pub(super) unsafe fn multiply(
+        &self,
+        device: CpuDevice,
+        dims: Dims,
+        a: Mat<T>,
+        b: Mat<T>,
+        c: MatMut<T>,
+        update: Update<T>,
+    ) -> Result<()> {
         // SAFETY: passed on; the panels are those of B.
         unsafe {
-            if !ours {
-                return gemm(device, dims, a, b, c, update);
-            }
-            if dims.m == 0 || by_vectors(device, self.level, dims, a, b, c, update) {
+            if by_vectors(device, self.level, dims, a, b, c, update) {
                 return Ok(());
             }
             let source = Source::<_, Strided<T>>::Panels(self.panels.as_ptr().cast_const().cast());

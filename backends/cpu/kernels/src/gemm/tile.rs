@@ -93,10 +93,10 @@ pub trait Left<T>: Copy {
 
 /// A matrix with strides.
 #[derive(Clone, Copy)]
-pub struct Even<T> {
-    pub ptr: *const T,
-    pub rows: isize,
-    pub cols: isize,
+pub(super) struct Even<T> {
+    pub(super) ptr: *const T,
+    pub(super) rows: isize,
+    pub(super) cols: isize,
 }
 
 impl<T: Copy> Left<T> for Even<T> {

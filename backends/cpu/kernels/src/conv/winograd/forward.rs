@@ -12,8 +12,8 @@ use crate::CpuDevice;
 use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::conv::Epilogue;
-use crate::gemm::{Dims, Even, Input, NV, Out, Update, any_tile, cost, most_rows, tiles as cut};
-use crate::simd::{Kernel, Simd};
+use crate::gemm::{B, Dims, Mat, MatMut, NV, Rows, Update, cost};
+use crate::simd::Level;
 
 /// Approximate number of tiles of a block: their patches and products stay in the second-level cache if channels are
 /// few.
@@ -125,7 +125,7 @@ impl Block<'_> {
         for chunk in self.chunks {
             let first = chunk * CHANNELS;
             let channels = CHANNELS.min(g.outputs - first);
-            device.level().run(Products {
+            Products {
                 filters: self.filters,
                 group: self.group,
                 first,
@@ -136,7 +136,8 @@ impl Block<'_> {
                 step,
                 to: products,
                 to_step: chunk_step,
-            });
+            }
+            .run(device.level());
             device.level().run(Outputs {
                 g,
                 tiles,
@@ -172,43 +173,42 @@ struct Products<'a> {
     to_step: usize,
 }
 
-impl Kernel for Products<'_> {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+impl Products<'_> {
+    fn run(self, level: Level) {
         let depths = self.inputs.div_ceil(MAX_ROWS);
         let depth = self.inputs.div_ceil(depths);
-        let width = NV * S::N;
-        let (count, first) = cut(self.tiles, most_rows::<S>());
+        let lanes = lanes(level);
+        let width = NV * lanes;
         for place in 0..PLACES {
+            let row = place * self.tiles;
             for top in (0..self.inputs).step_by(depth) {
                 let update = if top == 0 { Update::set() } else { Update::add() };
                 for left in (0..self.channels).step_by(width) {
                     let panel = self.filters.panel(self.group, place, (self.first + left) / width);
-                    for tile in 0..count {
-                        let (start, end) = (first(tile), first(tile + 1));
-                        let row = place * self.tiles + start;
-                        let input = Input {
-                            k: depth.min(self.inputs - top),
-                            a: Even {
-                                ptr: self.patches.wrapping_add(row * self.step + top),
-                                rows: self.step.cast_signed(),
-                                cols: 1,
-                            },
-                            b: panel.wrapping_add(top * width),
-                            b_rows: width.cast_signed(),
-                        };
-                        let out = Out {
-                            ptr: self.to.wrapping_add(row * self.to_step + left),
-                            rows: self.to_step.cast_signed(),
-                            // Whole registers, since the products' rows are as long as panels.
-                            n: (self.channels - left).next_multiple_of(S::N).min(width),
-                        };
-                        // SAFETY: patches and products have a row for each tile, and the panel has one for each input
-                        // channel.
-                        unsafe { any_tile(s, end - start, input, out, update) };
-                    }
+                    // Patches and products have a row for each tile, and the panel has one for each input channel.
+                    level.run(Rows {
+                        rows: self.tiles,
+                        a: Mat::new(
+                            self.patches.wrapping_add(row * self.step + top),
+                            self.step.cast_signed(),
+                            1,
+                        ),
+                        tile: None,
+                        // Whole registers, since the products' rows are as long as panels.
+                        columns: (self.channels - left).next_multiple_of(lanes).min(width),
+                        k: depth.min(self.inputs - top),
+                        b: B {
+                            ptr: panel.wrapping_add(top * width),
+                            panel: 0,
+                            row: width.cast_signed(),
+                        },
+                        c: MatMut::new(
+                            self.to.wrapping_add(row * self.to_step + left),
+                            self.to_step.cast_signed(),
+                            1,
+                        ),
+                        update,
+                    });
                 }
             }
         }

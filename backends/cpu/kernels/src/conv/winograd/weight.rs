@@ -9,7 +9,7 @@ use super::{Geometry, PLACES, TAPS, Tiles, input_frame, lanes, padded, planes};
 use crate::CpuDevice;
 use crate::Pointer;
 use crate::buffers::Buffer;
-use crate::gemm::{Dims, Even, Input, NV, Out, Update, any_tile, cost, most_rows, tiles as cut};
+use crate::gemm::{B, Dims, Mat, MatMut, NV, Rows, Update, cost};
 use crate::simd::{Kernel, Simd};
 
 /// Approximate number of tiles of a block: more tiles make longer sums, fewer tiles stay in the cache.
@@ -98,18 +98,26 @@ pub unsafe fn weight_grad(
                 k: count,
             };
             device.each(PLACES, cost(dims, level), |place| {
-                level.run(Products {
-                    outputs: g.outputs,
-                    inputs: g.inputs,
-                    tiles: count,
-                    gradients: gradients.at(place * most * step).cast_const(),
-                    step,
-                    patches: patches.at(place * panels * width * most).cast_const(),
-                    panel: width * most,
-                    to: sums.at(place * g.outputs * row),
-                    row,
-                    update: if start == 0 { Update::set() } else { Update::add() },
-                });
+                let from = patches.at(place * panels * width * most).cast_const();
+                for panel in 0..panels {
+                    let left = panel * width;
+                    // Gradients and patches have a row for each tile, and the sums have one for each output channel.
+                    level.run(Rows {
+                        rows: g.outputs,
+                        a: Mat::new(gradients.at(place * most * step).cast_const(), 1, step.cast_signed()),
+                        tile: None,
+                        // Whole registers, since the sums' rows are as long as the panels.
+                        columns: (g.inputs - left).next_multiple_of(lanes).min(width),
+                        k: count,
+                        b: B {
+                            ptr: from.wrapping_add(left * most),
+                            panel: 0,
+                            row: width.cast_signed(),
+                        },
+                        c: MatMut::new(sums.at(place * g.outputs * row + left), row.cast_signed(), 1),
+                        update: if start == 0 { Update::set() } else { Update::add() },
+                    });
+                }
             });
         }
         device.each(g.outputs, (g.inputs * PLACES) as f32 * 0.15, |filter| {
@@ -122,56 +130,6 @@ pub unsafe fn weight_grad(
         });
     }
     Ok(())
-}
-
-/// The sums of one patch element over some tiles.
-struct Products {
-    outputs: usize,
-    inputs: usize,
-    tiles: usize,
-    /// A row of output channels for each tile, `step` elements apart.
-    gradients: *const f32,
-    step: usize,
-    /// Panels of input channels, `panel` elements apart, with a row for each tile.
-    patches: *const f32,
-    panel: usize,
-    /// A row of input channels for each output channel, `row` elements apart.
-    to: *mut f32,
-    row: usize,
-    update: Update<f32>,
-}
-
-impl Kernel for Products {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (count, first) = cut(self.outputs, most_rows::<S>());
-        for (panel, left) in (0..self.inputs).step_by(NV * S::N).enumerate() {
-            for tile in 0..count {
-                let (start, end) = (first(tile), first(tile + 1));
-                let input = Input {
-                    k: self.tiles,
-                    a: Even {
-                        ptr: self.gradients.wrapping_add(start),
-                        rows: 1,
-                        cols: self.step.cast_signed(),
-                    },
-                    b: self.patches.wrapping_add(panel * self.panel),
-                    b_rows: (NV * S::N).cast_signed(),
-                };
-                let out = Out {
-                    ptr: self.to.wrapping_add(start * self.row + left),
-                    rows: self.row.cast_signed(),
-                    // Whole registers, since the sums' rows are as long as the panels.
-                    n: (self.inputs - left).next_multiple_of(S::N).min(NV * S::N),
-                };
-                // SAFETY: gradients and patches have a row for each tile, and the sums have one for each output
-                // channel.
-                unsafe { any_tile(s, end - start, input, out, self.update) };
-            }
-        }
-    }
 }
 
 /// Computes `Gᵀ u G` of a filter's sums.
