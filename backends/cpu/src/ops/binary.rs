@@ -164,6 +164,18 @@ unsafe fn plain<T: Copy, F: Plain<T>>(policy: StorePolicy, a: *const u8, b: *con
     policy.run_loops(Fill { each, to, n });
 }
 
+/// [`plain`] for functions that no processor has vector instructions for, so that one loop serves all levels.
+///
+/// # Safety
+/// As for [`plain`].
+unsafe fn scalar<T: Copy, F: Plain<T>>(_: StorePolicy, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
+    let (a, b, to) = (a.cast::<T>(), b.cast::<T>(), to.cast::<T>());
+    for i in 0..n {
+        // SAFETY: by the caller.
+        unsafe { to.add(i).write(F::at(a.add(i).read(), b.add(i).read())) };
+    }
+}
+
 macro_rules! plain_ops {
     ($($op:ident<$($type:ty),*> = $f:expr;)*) => {$($(
         impl Plain<$type> for $op {
@@ -263,11 +275,11 @@ where
         BinaryOp::Sub => plain::<T, Sub>,
         BinaryOp::Mul => plain::<T, Mul>,
         BinaryOp::Div => plain::<T, Div>,
-        BinaryOp::Remainder => plain::<T, Remainder>,
-        BinaryOp::Pow => plain::<T, Pow>,
+        BinaryOp::Remainder => scalar::<T, Remainder>,
+        BinaryOp::Pow => scalar::<T, Pow>,
         BinaryOp::Maximum => plain::<T, Maximum>,
         BinaryOp::Minimum => plain::<T, Minimum>,
-        BinaryOp::Atan2 => plain::<T, Atan2>,
+        BinaryOp::Atan2 => scalar::<T, Atan2>,
         _ => return None,
     })
 }
@@ -290,9 +302,9 @@ where
         BinaryOp::Add => plain::<T, Add>,
         BinaryOp::Sub => plain::<T, Sub>,
         BinaryOp::Mul => plain::<T, Mul>,
-        BinaryOp::Div => plain::<T, Div>,
-        BinaryOp::Remainder => plain::<T, Remainder>,
-        BinaryOp::Pow => plain::<T, Pow>,
+        BinaryOp::Div => scalar::<T, Div>,
+        BinaryOp::Remainder => scalar::<T, Remainder>,
+        BinaryOp::Pow => scalar::<T, Pow>,
         BinaryOp::Maximum => plain::<T, Maximum>,
         BinaryOp::Minimum => plain::<T, Minimum>,
         BinaryOp::And => plain::<T, And>,

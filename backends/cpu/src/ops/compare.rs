@@ -51,7 +51,17 @@ fn run(op: CompareOp, device: CpuDevice, shape: &Shape, operands: [Operand; 2], 
 
 /// The loop for an op and dtype.
 pub(crate) fn choose(op: CompareOp, dtype: DType) -> Result<Loop> {
-    dispatch_dtype!(dtype, T => find::<T>(op)).ok_or_else(|| unknown(op.name()))
+    let found = match dtype {
+        // Bools are bytes of 0 and 1.
+        DType::Bool | DType::U8 => find::<u8>(op),
+        DType::I32 => find::<i32>(op),
+        DType::I64 => find::<i64>(op),
+        DType::F16 => find::<f16>(op),
+        DType::BF16 => find::<bf16>(op),
+        DType::F32 => find::<f32>(op),
+        DType::F64 => find::<f64>(op),
+    };
+    found.ok_or_else(|| unknown(op.name()))
 }
 
 fn find<T: Ordered>(op: CompareOp) -> Option<Loop> {
@@ -60,8 +70,8 @@ fn find<T: Ordered>(op: CompareOp) -> Option<Loop> {
         CompareOp::Ne => plain::<T, 1>,
         CompareOp::Lt => plain::<T, 2>,
         CompareOp::Le => plain::<T, 3>,
-        CompareOp::Gt => plain::<T, 4>,
-        CompareOp::Ge => plain::<T, 5>,
+        CompareOp::Gt => turned::<T, 2>,
+        CompareOp::Ge => turned::<T, 3>,
         _ => return None,
     })
 }
@@ -87,7 +97,6 @@ macro_rules! ordered {
 }
 
 ordered! {
-    bool => u8, |x| x.into();
     u8 => u8, |x| x;
     i32 => i32, |x| x;
     i64 => i64, |x| x;
@@ -117,9 +126,7 @@ impl<T: Ordered, const OP: u8> Kernel for PlainLoop<T, OP> {
                 0 => a == b,
                 1 => a != b,
                 2 => a < b,
-                3 => a <= b,
-                4 => a > b,
-                _ => a >= b,
+                _ => a <= b,
             };
             // SAFETY: as above.
             unsafe { self.to.add(i).write(holds.into()) };
@@ -132,4 +139,13 @@ impl<T: Ordered, const OP: u8> Kernel for PlainLoop<T, OP> {
 unsafe fn plain<T: Ordered, const OP: u8>(level: Option<Level>, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
     let (a, b, op) = (a.cast(), b.cast(), PhantomData);
     Level::run_loops(level, PlainLoop::<T, OP> { a, b, to, n, op });
+}
+
+/// [`plain`] with the operands exchanged.
+///
+/// # Safety
+/// As for [`plain`].
+unsafe fn turned<T: Ordered, const OP: u8>(level: Option<Level>, a: *const u8, b: *const u8, to: *mut u8, n: usize) {
+    // SAFETY: passed on.
+    unsafe { plain::<T, OP>(level, b, a, to, n) };
 }

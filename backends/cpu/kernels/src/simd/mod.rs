@@ -100,6 +100,12 @@ impl Level {
         }
     }
 
+    /// Runs a kernel of plain loops for the architecture's baseline, where wider registers are not worth more code.
+    #[inline(always)]
+    pub fn run_baseline<K: Kernel>(kernel: K) -> K::Out {
+        portable::run(kernel)
+    }
+
     /// Runs a kernel compiled for this level, which the machine must have: the level comes from [`Level::detect`] or
     /// [`Level::available`].
     #[inline(always)]

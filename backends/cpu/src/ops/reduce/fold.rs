@@ -5,6 +5,9 @@ pub(super) trait Fold<T>: 'static {
     type Acc: Copy;
     type Wide: Copy + Send;
 
+    /// Whether the fold is common enough for code with wide registers, beside that for the architecture's baseline.
+    const VECTORS: bool = false;
+
     fn start() -> Self::Acc;
     fn step(acc: Self::Acc, x: T) -> Self::Acc;
     fn widen(acc: Self::Acc) -> Self::Wide;
@@ -29,6 +32,8 @@ macro_rules! float_folds {
         impl Fold<$type> for Sum {
             type Acc = $type;
             type Wide = f64;
+
+            const VECTORS: bool = true;
 
             #[inline(always)]
             fn start() -> $type {
@@ -91,16 +96,18 @@ macro_rules! float_folds {
             }
         }
 
-        extreme!(Max $type, $type::NEG_INFINITY, |acc, x| if x > acc || x.is_nan() { x } else { acc });
-        extreme!(Min $type, $type::INFINITY, |acc, x| if x < acc || x.is_nan() { x } else { acc });
+        extreme!(Max $type, true, $type::NEG_INFINITY, |acc, x| if x > acc || x.is_nan() { x } else { acc });
+        extreme!(Min $type, true, $type::INFINITY, |acc, x| if x < acc || x.is_nan() { x } else { acc });
     )*};
 }
 
 macro_rules! extreme {
-    ($fold:ident $type:ident, $start:expr, |$acc:ident, $x:ident| $step:expr) => {
+    ($fold:ident $type:ident, $vectors:literal, $start:expr, |$acc:ident, $x:ident| $step:expr) => {
         impl Fold<$type> for $fold {
             type Acc = $type;
             type Wide = $type;
+
+            const VECTORS: bool = $vectors;
 
             #[inline(always)]
             fn start() -> $type {
@@ -132,10 +139,10 @@ macro_rules! extreme {
 
 macro_rules! int_folds {
     ($($type:ident)*) => {$(
-        extreme!(Sum $type, 0, |acc, x| acc.wrapping_add(x));
-        extreme!(Prod $type, 1, |acc, x| acc.wrapping_mul(x));
-        extreme!(Max $type, $type::MIN, |acc, x| acc.max(x));
-        extreme!(Min $type, $type::MAX, |acc, x| acc.min(x));
+        extreme!(Sum $type, false, 0, |acc, x| acc.wrapping_add(x));
+        extreme!(Prod $type, false, 1, |acc, x| acc.wrapping_mul(x));
+        extreme!(Max $type, false, $type::MIN, |acc, x| acc.max(x));
+        extreme!(Min $type, false, $type::MAX, |acc, x| acc.min(x));
     )*};
 }
 

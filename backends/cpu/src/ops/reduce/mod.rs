@@ -14,7 +14,7 @@ use polygrad_core::{Axes, DType, Error, Layout, MAX_RANK, ReduceOp, Result, Shap
 use super::{convert, refused};
 use crate::Pointer;
 use crate::loops::{Nest, Operand};
-use crate::simd::Level;
+use crate::simd::{Kernel, Level};
 use crate::{CpuDevice, CpuTensor};
 use fold::{Fold, with_fold};
 use lanes::{Across, Along, STRIP};
@@ -209,10 +209,10 @@ impl Plan {
             let from = from.wrapping_offset(offset + column.cast_signed() * step);
             let count = (width - column).min(range.end - at);
             if across {
-                Level::run_loops(level, Across::<T, F>::new(from, step, count, wides));
+                run::<T, F>(level, Across::<T, F>::new(from, step, count, wides));
             } else {
                 let runs = self.kept.step(0);
-                Level::run_loops(
+                run::<T, F>(
                     level,
                     Along::<T, F> {
                         from,
@@ -225,5 +225,14 @@ impl Plan {
             }
             at += count;
         }
+    }
+}
+
+/// Runs a loop of a fold.
+fn run<T, F: Fold<T>>(level: Option<Level>, kernel: impl Kernel<Out = ()>) {
+    if const { F::VECTORS } {
+        Level::run_loops(level, kernel);
+    } else {
+        Level::run_baseline(kernel);
     }
 }
