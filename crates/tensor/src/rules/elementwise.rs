@@ -8,6 +8,7 @@ use smallvec::smallvec;
 use super::{Context, Passed};
 use crate::{Tensor, no_grad};
 
+#[inline(never)]
 pub(super) fn unary<B: Backend>(op: UnaryOp, c: &Context<'_, B>) -> Result<Passed<B>> {
     let g = &c.grad;
     // The input or the output, whichever was saved.
@@ -34,6 +35,7 @@ pub(super) fn unary<B: Backend>(op: UnaryOp, c: &Context<'_, B>) -> Result<Passe
     })
 }
 
+#[inline(never)]
 pub(super) fn binary<B: Backend>(op: BinaryOp, c: &Context<'_, B>) -> Result<Passed<B>> {
     let g = &c.grad;
     let (a, b) = (|| &c.saved[0], || &c.saved[1]);
@@ -93,6 +95,7 @@ fn share<B: Backend>(own: &Tensor<B>, other: &Tensor<B>) -> Result<Tensor<B>> {
     own.sub(other)?.masked_fill(&own.eq(other)?, 0.0)?.sigmoid()
 }
 
+#[inline(never)]
 pub(super) fn binary_scalar<B: Backend>(
     op: BinaryOp,
     scalar: Scalar,
@@ -146,6 +149,7 @@ fn where_kept<B: Backend>(mask: &Tensor<B>, g: &Tensor<B>) -> Result<Tensor<B>> 
     Tensor::where_(mask, g, &zero)
 }
 
+#[inline(never)]
 pub(super) fn select<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     let condition = &c.saved[0];
     let zero = Tensor::full((), 0.0, (&c.grad.device(), c.grad.dtype()))?;
@@ -162,6 +166,7 @@ pub(super) fn select<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
 /// Sources: Bengio, Léonard and Courville, "Estimating or propagating gradients through stochastic neurons" (2013);
 /// Esser et al., "Learned step size quantization" (2020); for the zero point, Bhalgat et al., "LSQ+: improving
 /// low-bit quantization through learnable offsets and better initialization" (2020).
+#[inline(never)]
 pub(super) fn fake_quantize<B: Backend>([low, high]: [i32; 2], axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     let [x, scale, zero] = c.saved else {
         unreachable!("three tensors were saved");

@@ -18,11 +18,13 @@ macro_rules! fused {
     };
 }
 
+#[inline(never)]
 pub(super) fn activation<B: Backend>(op: Activation, c: &Context<'_, B>) -> Result<Passed<B>> {
     Passed::one(activation_backward(op, &c.saved[0], c)?)
 }
 
 /// The gradient wrt an activation function's input, from the saved tensor.
+#[inline(never)]
 pub(super) fn activation_backward<B: Backend>(
     op: Activation,
     saved: &Tensor<B>,
@@ -34,6 +36,7 @@ pub(super) fn activation_backward<B: Backend>(
     B::activation_backward(op, &c.grad.value, &saved.value).map(Tensor::from_inner)
 }
 
+#[inline(never)]
 pub(super) fn conv<B: Backend>(params: &ConvParams, c: &Context<'_, B>) -> Result<Passed<B>> {
     let mut gradients = smallvec![
         c.when(0, || c.grad.conv_input_grad(&c.saved[1], c.shape(0), params))?,
@@ -48,27 +51,33 @@ pub(super) fn conv<B: Backend>(params: &ConvParams, c: &Context<'_, B>) -> Resul
     Ok(Passed::Inputs(gradients))
 }
 
+#[inline(never)]
 pub(super) fn softmax<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     Passed::one(fused!(c, softmax_backward(&c.grad, &c.saved[0]; axis))?)
 }
 
+#[inline(never)]
 pub(super) fn log_softmax<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     Passed::one(fused!(c, log_softmax_backward(&c.grad, &c.saved[0]; axis))?)
 }
 
+#[inline(never)]
 pub(super) fn max_pool<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     Passed::one(fused!(c, max_pool_backward(&c.grad, &c.saved[0]; c.shape(0)))?)
 }
 
+#[inline(never)]
 pub(super) fn avg_pool<B: Backend>(params: &PoolParams, c: &Context<'_, B>) -> Result<Passed<B>> {
     Passed::one(fused!(c, avg_pool_backward(&c.grad; c.shape(0), params))?)
 }
 
+#[inline(never)]
 pub(super) fn embedding<B: Backend>(padding_idx: Option<usize>, c: &Context<'_, B>) -> Result<Passed<B>> {
     let rows = c.shape(0)[0];
     Passed::one(fused!(c, embedding_backward(&c.grad, &c.saved[0]; rows, padding_idx))?)
 }
 
+#[inline(never)]
 pub(super) fn cross_entropy<B: Backend>(params: &CrossEntropyParams, c: &Context<'_, B>) -> Result<Passed<B>> {
     let [logsumexp, logits, target] = c.saved else {
         unreachable!("three tensors were saved");
@@ -81,6 +90,7 @@ pub(super) fn cross_entropy<B: Backend>(params: &CrossEntropyParams, c: &Context
     Passed::one(Tensor::from_inner(grad))
 }
 
+#[inline(never)]
 pub(super) fn layer_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) -> Result<Passed<B>> {
     let [mean, rstd, x, affine @ ..] = c.saved else {
         unreachable!("at least three tensors were saved");
@@ -101,6 +111,7 @@ pub(super) fn layer_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) 
     Ok(three_gradients(gradients))
 }
 
+#[inline(never)]
 pub(super) fn rms_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) -> Result<Passed<B>> {
     let [rstd, x, affine @ ..] = c.saved else {
         unreachable!("at least two tensors were saved");
@@ -118,6 +129,7 @@ pub(super) fn rms_norm<B: Backend>(axes: usize, eps: f64, c: &Context<'_, B>) ->
     ]))
 }
 
+#[inline(never)]
 pub(super) fn batch_norm<B: Backend>(eps: f64, c: &Context<'_, B>) -> Result<Passed<B>> {
     let [mean, var, x, affine @ ..] = c.saved else {
         unreachable!("at least three tensors were saved");
@@ -138,6 +150,7 @@ pub(super) fn batch_norm<B: Backend>(eps: f64, c: &Context<'_, B>) -> Result<Pas
     Ok(three_gradients(gradients))
 }
 
+#[inline(never)]
 pub(super) fn attention<B: Backend>(scale: f64, causal: bool, c: &Context<'_, B>) -> Result<Passed<B>> {
     let [q, k, v, mask @ ..] = c.saved else {
         unreachable!("at least three tensors were saved");
@@ -156,6 +169,7 @@ pub(super) fn attention<B: Backend>(scale: f64, causal: bool, c: &Context<'_, B>
     Ok(three_gradients(gradients))
 }
 
+#[inline(never)]
 pub(super) fn lstm_steps<B: Backend>(reverse: bool, c: &Context<'_, B>) -> Result<Passed<B>> {
     let [states, activations, x, hidden, cell, input, own, bias @ ..] = c.saved else {
         unreachable!("at least seven tensors were saved");

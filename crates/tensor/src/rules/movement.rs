@@ -12,6 +12,7 @@ fn zeros<B: Backend>(i: usize, c: &Context<'_, B>) -> Result<Tensor<B>> {
     Tensor::full(c.shape(i), 0.0, (&c.grad.device(), c.grad.dtype()))
 }
 
+#[inline(never)]
 pub(super) fn slice<B: Backend>(ranges: &[SliceRange], c: &Context<'_, B>) -> Result<Passed<B>> {
     let shape = c.shape(0);
     let mut grad = c.grad.clone();
@@ -51,6 +52,7 @@ pub(super) fn slice<B: Backend>(ranges: &[SliceRange], c: &Context<'_, B>) -> Re
     }
 }
 
+#[inline(never)]
 pub(super) fn pad<B: Backend>(padding: &[(usize, usize)], c: &Context<'_, B>) -> Result<Passed<B>> {
     let ranges: Vec<_> = padding
         .iter()
@@ -60,6 +62,7 @@ pub(super) fn pad<B: Backend>(padding: &[(usize, usize)], c: &Context<'_, B>) ->
     Passed::one(c.grad.slice(&ranges)?)
 }
 
+#[inline(never)]
 pub(super) fn concat<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     let mut start = 0;
     let mut gradients = InputGradients::<B>::new();
@@ -71,10 +74,12 @@ pub(super) fn concat<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Pass
     Ok(Passed::Inputs(gradients))
 }
 
+#[inline(never)]
 pub(super) fn gather<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     Passed::one(zeros(0, c)?.scatter_add(axis as isize, &c.saved[0], &c.grad)?)
 }
 
+#[inline(never)]
 pub(super) fn scatter<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     let index = &c.saved[0];
     let blank = Tensor::full(index.shape(), 0.0, (&c.grad.device(), c.grad.dtype()))?;
@@ -85,6 +90,7 @@ pub(super) fn scatter<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Pas
     ]))
 }
 
+#[inline(never)]
 pub(super) fn scatter_add<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     Ok(Passed::Inputs(smallvec![
         Some(c.grad.clone()),
@@ -108,10 +114,12 @@ fn source<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Tensor<B>> {
     used.pad(&padding, 0.0)
 }
 
+#[inline(never)]
 pub(super) fn index_select<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     Passed::one(zeros(0, c)?.index_add(axis as isize, &c.saved[0], &c.grad)?)
 }
 
+#[inline(never)]
 pub(super) fn index_add<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     Ok(Passed::Inputs(smallvec![
         Some(c.grad.clone()),
@@ -120,6 +128,7 @@ pub(super) fn index_add<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<P
     ]))
 }
 
+#[inline(never)]
 pub(super) fn sort<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     Passed::one(zeros(0, c)?.scatter_add(axis as isize, &c.saved[0], &c.grad)?)
 }

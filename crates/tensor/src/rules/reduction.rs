@@ -6,6 +6,7 @@ use smallvec::smallvec;
 use super::{Context, Passed, fused};
 use crate::{Tensor, flops};
 
+#[inline(never)]
 pub(super) fn reduce<B: Backend>(op: ReduceOp, axes: Axes, c: &Context<'_, B>) -> Result<Passed<B>> {
     let shape = c.shape(0);
     if op == ReduceOp::Prod && c.create_graph {
@@ -70,11 +71,13 @@ fn product<B: Backend>(x: &Tensor<B>, axes: Axes) -> Result<Tensor<B>> {
     Ok(rest)
 }
 
+#[inline(never)]
 pub(super) fn cumsum<B: Backend>(axis: usize, c: &Context<'_, B>) -> Result<Passed<B>> {
     let axis = axis as isize;
     Passed::one(c.grad.flip(axis)?.cumsum(axis)?.flip(axis)?)
 }
 
+#[inline(never)]
 pub(super) fn matmul<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     let (a, b) = (&c.saved[0], &c.saved[1]);
     c.two(
@@ -83,6 +86,7 @@ pub(super) fn matmul<B: Backend>(c: &Context<'_, B>) -> Result<Passed<B>> {
     )
 }
 
+#[inline(never)]
 pub(super) fn linear<B: Backend>(activation: Option<Activation>, c: &Context<'_, B>) -> Result<Passed<B>> {
     let grad = match activation {
         None => c.grad.clone(),
