@@ -129,6 +129,8 @@ fn perf(device: &Device, args: &Check) -> Result<Outcome> {
 
 /// Writes the page for this backend, for all registered ones that can be opened, and for the reference.
 fn support(device: Device) -> Result<Outcome> {
+    // Before the cases run, which takes a minute in a debug build.
+    fs::metadata("docs").map_err(|error| Failure::io("write", Path::new(PAGE), &error))?;
     let mut devices = vec![device];
     for entry in Registry::global().entries() {
         let mut there = entry.devices().into_iter();

@@ -131,23 +131,10 @@ fn timings_are_printed_and_written() {
     scene.fails("check cpu --mode perf --op embeding", &["near it: embedding"]);
 }
 
-/// The page in the repository is what the command writes in a build without other engines, which would get their own
-/// columns.
-#[cfg(not(any(feature = "torch", feature = "candle", feature = "burn", feature = "luminal")))]
+/// The page itself is compared with the one in the repository by `.ci/run`.
 #[test]
-fn the_page_of_ops_is_current() {
-    let scene = Scene::new();
-    scene.fails("check cpu --mode support", &["cannot write docs/ops.md"]);
-    std::fs::create_dir(scene.path("docs")).unwrap();
-    scene.ok("check cpu --mode support");
-    // Read at run time, since checkouts may share a build folder.
-    let here = std::env::var("CARGO_MANIFEST_DIR").unwrap();
-    let checked_in = std::fs::read_to_string(format!("{here}/../../docs/ops.md")).unwrap();
-    let current = String::from_utf8(scene.read("docs/ops.md")).unwrap();
-    assert!(
-        checked_in == current,
-        "run `polygrad check cpu --mode support` at the top of the repository"
-    );
+fn the_page_of_ops_has_a_place() {
+    Scene::new().fails("check cpu --mode support", &["cannot write docs/ops.md"]);
 }
 
 #[test]
