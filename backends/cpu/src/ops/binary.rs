@@ -117,15 +117,7 @@ unsafe fn run(
 /// The loop for an op and dtype (for 16-bit floats that of f32), and its nanoseconds per element.
 #[inline]
 pub(crate) fn choose(op: BinaryOp, dtype: DType) -> Result<(Loop, f32)> {
-    let found = match dtype {
-        DType::F32 | DType::F16 | DType::BF16 => find_float::<f32>(op),
-        DType::F64 => find_float::<f64>(op),
-        DType::I32 => find_int::<i32>(op),
-        DType::I64 => find_int::<i64>(op),
-        DType::U8 => find_int::<u8>(op),
-        DType::Bool => find_bool(op),
-    };
-    let f = found.ok_or_else(|| refused(op.name(), dtype))?;
+    let f = find(op, dtype).ok_or_else(|| refused(op.name(), dtype))?;
     let ns = match op {
         BinaryOp::Pow | BinaryOp::Atan2 => 20.0,
         BinaryOp::Remainder => 5.0,
@@ -257,61 +249,33 @@ fn int_pow(base: i64, exponent: i64) -> i64 {
     result
 }
 
-#[inline]
-fn find_float<T: Copy>(op: BinaryOp) -> Option<Loop>
-where
-    Add: Plain<T>,
-    Sub: Plain<T>,
-    Mul: Plain<T>,
-    Div: Plain<T>,
-    Remainder: Plain<T>,
-    Pow: Plain<T>,
-    Maximum: Plain<T>,
-    Minimum: Plain<T>,
-    Atan2: Plain<T>,
-{
-    Some(match op {
-        BinaryOp::Add => plain::<T, Add>,
-        BinaryOp::Sub => plain::<T, Sub>,
-        BinaryOp::Mul => plain::<T, Mul>,
-        BinaryOp::Div => plain::<T, Div>,
-        BinaryOp::Remainder => scalar::<T, Remainder>,
-        BinaryOp::Pow => scalar::<T, Pow>,
-        BinaryOp::Maximum => plain::<T, Maximum>,
-        BinaryOp::Minimum => plain::<T, Minimum>,
-        BinaryOp::Atan2 => scalar::<T, Atan2>,
-        _ => return None,
-    })
+/// The loop of an op for a dtype, from lists of those that the compiler vectorizes and of those that it does not.
+macro_rules! find {
+    ($op:expr, $type:ty, [$($plain:ident)*] [$($scalar:ident)*]) => {
+        Some(match $op {
+            $(BinaryOp::$plain => plain::<$type, $plain>,)*
+            $(BinaryOp::$scalar => scalar::<$type, $scalar>,)*
+            _ => return None,
+        })
+    };
+    ($op:expr, float $type:ty) => {
+        find!($op, $type, [Add Sub Mul Div Maximum Minimum] [Remainder Pow Atan2])
+    };
+    ($op:expr, int $type:ty) => {
+        find!($op, $type, [Add Sub Mul Maximum Minimum And Or Xor] [Div Remainder Pow])
+    };
 }
 
-fn find_int<T: Copy>(op: BinaryOp) -> Option<Loop>
-where
-    Add: Plain<T>,
-    Sub: Plain<T>,
-    Mul: Plain<T>,
-    Div: Plain<T>,
-    Remainder: Plain<T>,
-    Pow: Plain<T>,
-    Maximum: Plain<T>,
-    Minimum: Plain<T>,
-    And: Plain<T>,
-    Or: Plain<T>,
-    Xor: Plain<T>,
-{
-    Some(match op {
-        BinaryOp::Add => plain::<T, Add>,
-        BinaryOp::Sub => plain::<T, Sub>,
-        BinaryOp::Mul => plain::<T, Mul>,
-        BinaryOp::Div => scalar::<T, Div>,
-        BinaryOp::Remainder => scalar::<T, Remainder>,
-        BinaryOp::Pow => scalar::<T, Pow>,
-        BinaryOp::Maximum => plain::<T, Maximum>,
-        BinaryOp::Minimum => plain::<T, Minimum>,
-        BinaryOp::And => plain::<T, And>,
-        BinaryOp::Or => plain::<T, Or>,
-        BinaryOp::Xor => plain::<T, Xor>,
-        _ => return None,
-    })
+#[inline]
+fn find(op: BinaryOp, dtype: DType) -> Option<Loop> {
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => find!(op, float f32),
+        DType::F64 => find!(op, float f64),
+        DType::I32 => find!(op, int i32),
+        DType::I64 => find!(op, int i64),
+        DType::U8 => find!(op, int u8),
+        DType::Bool => find_bool(op),
+    }
 }
 
 /// Bools are bytes of 0 and 1, and these ops keep them so.

@@ -75,14 +75,31 @@ unsafe fn run(
     }
 }
 
+/// The loop of an op for a dtype, from a list of those that the compiler vectorizes.
+macro_rules! find {
+    ($op:expr, $type:ty, [$($plain:ident)*] $($kept:ident)*) => {
+        Some(match $op {
+            $(UnaryOp::$plain => plain::<$type, $plain>,)*
+            $(UnaryOp::$kept => plain::<$type, Same>,)*
+            _ => return None,
+        })
+    };
+    ($op:expr, float $type:ty) => {
+        find!($op, $type, [Neg Abs Sign Relu Sqrt Reciprocal Floor Ceil Round Trunc])
+    };
+    ($op:expr, int $type:ty) => {
+        find!($op, $type, [Neg Abs Sign Relu] Floor Ceil Round Trunc)
+    };
+}
+
 /// The loop of a function whose result has the dtype of its operand.
 pub(crate) fn find(op: UnaryOp, dtype: DType) -> Option<Loop> {
     match dtype {
         DType::F32 => find_f32(op),
         DType::F64 => find_f64(op),
-        DType::U8 => find_int::<u8>(op),
-        DType::I32 => find_int::<i32>(op),
-        DType::I64 => find_int::<i64>(op),
+        DType::U8 => find!(op, int u8),
+        DType::I32 => find!(op, int i32),
+        DType::I64 => find!(op, int i64),
         _ => None,
     }
 }
@@ -100,7 +117,7 @@ fn find_f32(op: UnaryOp) -> Option<Loop> {
         UnaryOp::Tanh => mapped::<math::Tanh>,
         UnaryOp::Sigmoid => mapped::<math::Sigmoid>,
         UnaryOp::Erf => mapped::<math::Erf>,
-        _ => return find_float::<f32>(op),
+        _ => return find!(op, float f32),
     })
 }
 
@@ -117,7 +134,7 @@ fn find_f64(op: UnaryOp) -> Option<Loop> {
         UnaryOp::Tanh => referred::<math::Tanh>,
         UnaryOp::Sigmoid => referred::<math::Sigmoid>,
         UnaryOp::Erf => referred::<math::Erf>,
-        _ => return find_float::<f64>(op),
+        _ => return find!(op, float f64),
     })
 }
 
@@ -199,52 +216,6 @@ plain_ops! {
     Round: f32 => f32::round_ties_even, f64 => f64::round_ties_even;
     Trunc: f32 => f32::trunc, f64 => f64::trunc;
     Same: u8 => |x| x, i32 => |x| x, i64 => |x| x;
-}
-
-fn find_float<T: Copy>(op: UnaryOp) -> Option<Loop>
-where
-    Neg: Plain<T>,
-    Abs: Plain<T>,
-    Sign: Plain<T>,
-    Relu: Plain<T>,
-    Sqrt: Plain<T>,
-    Reciprocal: Plain<T>,
-    Floor: Plain<T>,
-    Ceil: Plain<T>,
-    Round: Plain<T>,
-    Trunc: Plain<T>,
-{
-    Some(match op {
-        UnaryOp::Neg => plain::<T, Neg>,
-        UnaryOp::Abs => plain::<T, Abs>,
-        UnaryOp::Sign => plain::<T, Sign>,
-        UnaryOp::Relu => plain::<T, Relu>,
-        UnaryOp::Sqrt => plain::<T, Sqrt>,
-        UnaryOp::Reciprocal => plain::<T, Reciprocal>,
-        UnaryOp::Floor => plain::<T, Floor>,
-        UnaryOp::Ceil => plain::<T, Ceil>,
-        UnaryOp::Round => plain::<T, Round>,
-        UnaryOp::Trunc => plain::<T, Trunc>,
-        _ => return None,
-    })
-}
-
-fn find_int<T: Copy>(op: UnaryOp) -> Option<Loop>
-where
-    Neg: Plain<T>,
-    Abs: Plain<T>,
-    Sign: Plain<T>,
-    Relu: Plain<T>,
-    Same: Plain<T>,
-{
-    Some(match op {
-        UnaryOp::Neg => plain::<T, Neg>,
-        UnaryOp::Abs => plain::<T, Abs>,
-        UnaryOp::Sign => plain::<T, Sign>,
-        UnaryOp::Relu => plain::<T, Relu>,
-        UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => plain::<T, Same>,
-        _ => return None,
-    })
 }
 
 /// Functions with a result of bools.
