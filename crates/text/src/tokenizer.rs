@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,11 +52,19 @@ impl HuggingFace {
     /// Adds the special tokens to a text of one or two parts.
     pub(crate) fn joined(&self, first: Encoding, second: Option<Encoding>, special: bool) -> Result<Encoding> {
         if let Some(processor) = &self.post_processor {
-            return processor
-                .process(first, second, special)
-                .map_err(|e| failed("encode", e));
+            return guarded("encode", || processor.process(first, second, special));
         }
         Ok(Encoding::merge([first].into_iter().chain(second), false))
+    }
+}
+
+/// Calls the crate `tokenizers` with what a tokenizer.json says. Some of its parts panic if that contradicts itself,
+/// for example in a template with a special token that has no number; such a panic becomes an error.
+fn guarded<T>(op: &'static str, call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(done) => done.map_err(|e| failed(op, e)),
+        Err(_) => Err(failed(op, "the tokenizer.json contradicts itself")
+            .with_hint("take the tokenizer.json that the model was published with")),
     }
 }
 
@@ -81,8 +90,7 @@ impl Tokenizer {
     /// # Errors
     /// If it has another format.
     pub fn from_json(json: &str) -> Result<Self> {
-        let inner: tokenizers::Tokenizer = json.parse().map_err(|e| failed("tokenizer", e))?;
-        Self::wrapped(inner)
+        Self::wrapped(guarded("tokenizer", || json.parse())?)
     }
 
     pub(crate) fn wrapped(mut inner: tokenizers::Tokenizer) -> Result<Self> {
@@ -214,7 +222,7 @@ impl Tokenizer {
     /// The ids of a text. `special` adds the special tokens that a model expects, such as BERT's `[CLS]` and `[SEP]`.
     ///
     /// # Errors
-    /// If a character is not in the vocabulary of a tokenizer of characters.
+    /// If a character is not in the vocabulary of a tokenizer of characters; if a tokenizer.json contradicts itself.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<i64>> {
         match &self.kind {
             Kind::HuggingFace(parts) => {
@@ -236,7 +244,7 @@ impl Tokenizer {
     /// Encodes a text without special tokens.
     pub(crate) fn encoding(&self, text: &str) -> Result<Encoding> {
         if let Kind::HuggingFace(parts) = &self.kind {
-            return parts.inner.encode_fast(text, false).map_err(|e| failed("encode", e));
+            return guarded("encode", || parts.inner.encode_fast(text, false));
         }
         let ids = self.encode(text, false)?;
         let token = |id: i64| Token::new(id as u32, String::new(), (0, 0));
@@ -251,7 +259,7 @@ impl Tokenizer {
     pub fn encode_spans(&self, text: &str, spans: &[Range<usize>]) -> Result<(Vec<i64>, Vec<bool>)> {
         let (ids, places): (Vec<i64>, Vec<(usize, usize)>) = match &self.kind {
             Kind::HuggingFace(parts) => {
-                let encoding = parts.inner.encode(text, false).map_err(|e| failed("encode", e))?;
+                let encoding = guarded("encode", || parts.inner.encode(text, false))?;
                 let ids = encoding.get_ids().iter().map(|&id| id.into()).collect();
                 (ids, encoding.get_offsets().to_vec())
             }
@@ -341,7 +349,7 @@ impl Tokenizer {
                         .ok_or_else(|| outside(id))
                 };
                 let ids = ids.iter().map(known).collect::<Result<Vec<u32>>>()?;
-                inner.decode(&ids, skip_special).map_err(|e| failed("decode", e))
+                guarded("decode", || inner.decode(&ids, skip_special))
             }
             Kind::Bytes => {
                 let bytes = ids.iter().map(|&id| u8::try_from(id).map_err(|_| outside(id)));

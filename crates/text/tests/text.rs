@@ -252,6 +252,42 @@ fn a_file_keeps_what_it_says_of_batches_and_a_clone_is_the_same_tokenizer() {
 }
 
 #[test]
+fn a_file_that_contradicts_itself_is_an_error() {
+    let whole: Value = serde_json::from_str(&bpe().to_json().unwrap()).unwrap();
+    let template = |second: &str, ids: &str| {
+        serde_json::from_str::<Value>(&format!(
+            r#"{{"type": "TemplateProcessing", "single": [{{"Sequence": {{"id": "{second}", "type_id": 0}}}},
+                 {{"SpecialToken": {{"id": "<end>", "type_id": 0}}}}], "pair": [],
+                 "special_tokens": {{"{ids}": {{"id": "{ids}", "ids": [0], "tokens": ["<end>"]}}}}}}"#
+        ))
+        .unwrap()
+    };
+    let read = |field: &str, value: Value| {
+        let mut json = whole.clone();
+        json[field] = value;
+        Tokenizer::from_json(&json.to_string())
+    };
+    let sound = read("post_processor", template("A", "<end>")).unwrap();
+    assert_eq!(sound.encode("a", true).unwrap().last(), Some(&0));
+    // A special token without a number, the second text of one, a stripped character of no text, and a damaged map.
+    let strip = serde_json::json!({"type": "Strip", "content": "x", "start": 0, "stop": 2});
+    let map = serde_json::json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+    let (config, x) = (BatchConfig::default(), sound.token_to_id("x").unwrap());
+    let no_id = read("post_processor", template("A", "<other>")).unwrap();
+    let second = read("post_processor", template("B", "<end>")).unwrap();
+    for error in [
+        no_id.encode("a", true).unwrap_err(),
+        no_id.encode_input("a", &config).unwrap_err(),
+        second.encode("a", true).unwrap_err(),
+        read("normalizer", map).unwrap_err(),
+        read("decoder", strip).unwrap().decode(&[x], false).unwrap_err(),
+    ] {
+        let error = error.to_string();
+        assert!(error.contains("contradicts itself"), "{error}");
+    }
+}
+
+#[test]
 fn lengths_that_leave_no_room_are_said() {
     let device = Device::<Cpu>::default();
     let tokenizer = bpe();
