@@ -266,30 +266,39 @@ impl Base {
     /// # Errors
     /// If the config contradicts itself; those of the device.
     pub(super) fn shell(&self, device: &Device, goal: &Goal) -> Result<Tuned> {
-        let model = skip_init(|| match (&self.kind, goal) {
-            (Kind::Llama(config), _) => LanguageModel::llama(config, device).map(Tuned::Lm),
-            (Kind::Gguf(file), _) => LanguageModel::llama(&file.config, device).map(Tuned::Lm),
-            (Kind::Gpt2(config), _) => LanguageModel::gpt2(config, device).map(Tuned::Lm),
-            (Kind::Bert(config, Some(pooling)), _) => Bert::new(config, device).map(|bert| {
-                let pooling = pooling.clone();
-                Tuned::Encoder(Box::new(Encoder { bert, pooling }))
-            }),
-            (Kind::Bert(config, None), goal) => {
-                let classes = match goal {
-                    Goal::Classify(labels) => labels.len(),
-                    Goal::Text | Goal::Embed => 0,
+        skip_init(|| {
+            let model = match (&self.kind, goal) {
+                (Kind::Llama(config), _) => LanguageModel::llama(config, device).map(Tuned::Lm),
+                (Kind::Gguf(file), _) => LanguageModel::llama(&file.config, device).map(Tuned::Lm),
+                (Kind::Gpt2(config), _) => LanguageModel::gpt2(config, device).map(Tuned::Lm),
+                (Kind::Bert(config, Some(pooling)), _) => Bert::new(config, device).map(|bert| {
+                    let pooling = pooling.clone();
+                    Tuned::Encoder(Box::new(Encoder { bert, pooling }))
+                }),
+                (Kind::Bert(config, None), goal) => {
+                    let classes = match goal {
+                        Goal::Classify(labels) => labels.len(),
+                        Goal::Text | Goal::Embed => 0,
+                    };
+                    let config = BertConfig {
+                        num_labels: Some(classes.max(1)),
+                        ..(**config).clone()
+                    };
+                    BertClassifier::new(&config, device).map(|model| Tuned::Classifier(Box::new(model)))
+                }
+                // Its layers are known from the whole file.
+                #[cfg(feature = "onnx")]
+                (Kind::Graph(_, pooling), goal) => return self.graph(pooling.as_ref(), device, goal),
+            };
+            model.map_err(|e| {
+                let path = match self.kind {
+                    Kind::Gguf(_) => self.path.clone(),
+                    _ => self.path.join("config.json"),
                 };
-                let config = BertConfig {
-                    num_labels: Some(classes.max(1)),
-                    ..(**config).clone()
-                };
-                BertClassifier::new(&config, device).map(|model| Tuned::Classifier(Box::new(model)))
-            }
-            // Its layers are known from the whole file.
-            #[cfg(feature = "onnx")]
-            (Kind::Graph(_, pooling), goal) => Ok(self.graph(pooling.as_ref(), device, goal)?),
-        });
-        Ok(model?)
+                Failure::new(format!("{}: {}", path.shown(), e.message()))
+                    .fix("take the file that the model was published with")
+            })
+        })
     }
 
     #[cfg(feature = "onnx")]
@@ -404,7 +413,7 @@ impl Base {
         let folder = self.folder();
         let mut files: Vec<PathBuf> = match &self.kind {
             #[cfg(feature = "onnx")]
-            Kind::Graph(..) => graph::files(&self.path),
+            Kind::Graph(..) => graph::files(&self.path)?,
             _ => std::fs::read_dir(folder)
                 .map_err(|e| Failure::io("read", folder, &e))?
                 .filter_map(|entry| Some(entry.ok()?.path()))

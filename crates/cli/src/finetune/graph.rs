@@ -7,7 +7,7 @@ use polygrad::nn::lora::LoraConfig;
 use polygrad::nn::{Init, Visit, Visitor};
 use polygrad::text::Pooling;
 use polygrad::{AnyBackend, DType, Device, Error, Tensor};
-use polygrad_onnx::graph::{Attribute, Dim, Graph, Node, ValueId, ValueType};
+use polygrad_onnx::graph::{Attribute, Dim, ElementType, Graph, Node, ValueId, ValueType, external_files};
 use polygrad_onnx::{OnnxModule, learnable, lora};
 use serde_json::Value;
 
@@ -41,15 +41,14 @@ pub(super) fn folder_of(file: &Path) -> Result<PathBuf> {
     })
 }
 
-/// A file, and the one beside it with its weights, if there is one.
-pub(super) fn files(file: &Path) -> Vec<PathBuf> {
-    let beside = ["_data", ".data"].map(|end| {
-        let mut name = file.as_os_str().to_owned();
-        name.push(end);
-        PathBuf::from(name)
-    });
-    let beside = beside.into_iter().filter(|path| path.is_file());
-    std::iter::once(file.to_owned()).chain(beside).collect()
+/// A file, and those beside it with its weights.
+///
+/// # Errors
+/// As [`external_files`].
+pub(super) fn files(file: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = external_files(file)?;
+    files.push(file.to_owned());
+    Ok(files)
 }
 
 /// A graph that learns, reduced to the output that is trained.
@@ -57,8 +56,8 @@ pub(super) fn files(file: &Path) -> Vec<PathBuf> {
 pub(crate) struct GraphModel {
     graph: Graph,
     module: OnnxModule,
-    /// For each input of the graph its place among [`INPUTS`].
-    inputs: Vec<usize>,
+    /// For each input of the graph its place among [`INPUTS`], and its whole numbers.
+    inputs: Vec<(usize, DType)>,
     /// How vectors of tokens become one of the text; `None` if the graph has one of the text.
     pooling: Option<Pooling>,
     /// Whether it gives logits of classes instead of vectors.
@@ -113,7 +112,9 @@ impl GraphModel {
             Goal::Classify(classes) => match (logits, tokens) {
                 (Some(logits), _) if classes.is_empty() || classes == known => (logits, None),
                 (Some(_), _) if known.is_empty() => {
-                    return Err(bad("has logits, and config.json does not name their classes".to_owned()));
+                    let what = "has logits, and config.json does not name their classes: it lacks id2label, or \
+                                architectures that end in ForSequenceClassification";
+                    return Err(bad(what.to_owned()));
                 }
                 (Some(_), _) => {
                     return Err(bad(format!(
@@ -168,7 +169,8 @@ impl GraphModel {
     /// # Errors
     /// Those of the device.
     pub(super) fn forward(&self, columns: &[Tensor; 3]) -> polygrad::Result<Tensor> {
-        let given: Vec<Tensor> = self.inputs.iter().map(|&place| columns[place].clone()).collect();
+        let given = self.inputs.iter().map(|&(place, dtype)| columns[place].to_dtype(dtype));
+        let given = given.collect::<polygrad::Result<Vec<_>>>()?;
         let output = self.module.forward(&given)?.tensor(0)?;
         match &self.pooling {
             Some(pooling) => pooling.pool(&output, &columns[1]),
@@ -232,8 +234,8 @@ fn is_head(name: &str) -> bool {
     [weight(), format!("{HEAD}.bias")].iter().any(|own| own == name)
 }
 
-/// The places of the graph's inputs among [`INPUTS`].
-fn inputs(graph: &Graph) -> std::result::Result<Vec<usize>, String> {
+/// The places of the graph's inputs among [`INPUTS`], and their dtypes.
+fn inputs(graph: &Graph) -> std::result::Result<Vec<(usize, DType)>, String> {
     let body = &graph.body;
     let mut places = Vec::new();
     for id in body.inputs.iter().filter(|id| body.initializer(**id).is_none()) {
@@ -241,12 +243,13 @@ fn inputs(graph: &Graph) -> std::result::Result<Vec<usize>, String> {
         let place = INPUTS.iter().position(|name| *name == value.name);
         let place =
             place.ok_or_else(|| format!("takes the input {:?}, and texts are {}", value.name, INPUTS.join(", ")))?;
-        let shape = value
-            .ty
-            .as_ref()
-            .and_then(ValueType::as_tensor)
-            .and_then(|ty| ty.shape.as_ref());
-        if let Some(dims) = shape
+        let ty = value.ty.as_ref().and_then(ValueType::as_tensor);
+        let dtype = match ty.map(|ty| ty.element) {
+            None | Some(ElementType::I64) => DType::I64,
+            Some(ElementType::I32) => DType::I32,
+            Some(other) => return Err(format!("takes {} as {other}, and texts are int64 or int32", value.name)),
+        };
+        if let Some(dims) = ty.and_then(|ty| ty.shape.as_ref())
             && (dims.len() != 2 || dims.iter().any(|dim| matches!(dim, Dim::Fixed(_))))
         {
             let dims: Vec<String> = dims.iter().map(Dim::to_string).collect();
@@ -256,9 +259,9 @@ fn inputs(graph: &Graph) -> std::result::Result<Vec<usize>, String> {
                 dims.join(", ")
             ));
         }
-        places.push(place);
+        places.push((place, dtype));
     }
-    match places.contains(&0) {
+    match places.iter().any(|&(place, _)| place == 0) {
         true => Ok(places),
         false => Err(format!("has no input {}", INPUTS[0])),
     }
@@ -301,10 +304,7 @@ fn add_head(
     let biases = body.add_initializer(format!("{HEAD}.bias"), biases);
     let vector = body.add_value(format!("{HEAD}_vector"), None);
     let dims = vec![Dim::Named("batch_size".to_owned()), Dim::Fixed(classes.max(1))];
-    let logits = body.add_value(
-        LOGITS[0],
-        Some(ValueType::tensor(polygrad_onnx::graph::ElementType::F32, dims)),
-    );
+    let logits = body.add_value(LOGITS[0], Some(ValueType::tensor(ElementType::F32, dims)));
     let node = |op: &str, inputs: &[ValueId], output: ValueId, attribute: (&str, i64)| Node {
         name: format!("/{HEAD}/{op}"),
         op_type: op.to_owned(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use polygrad::nn::models::{Bert, BertClassifier, BertConfig, BertInput, ModelConfig};
 use polygrad::nn::{Module, StateDict, lora};
-use polygrad::onnx::graph::Graph;
+use polygrad::onnx::graph::{Dim, ElementType, Graph, SaveOptions, ValueType};
 use polygrad::onnx::{Export, ExportOnnx, Input, OnnxModel, Options};
 use polygrad::text::Tokenizer;
 use polygrad::{DType, Device, Tensor};
@@ -184,6 +184,60 @@ fn a_file_without_a_head_gets_one() {
 }
 
 #[test]
+fn weights_in_any_file_beside_are_part_of_the_base() {
+    let scene = scene();
+    export(&scene, "classifier");
+    let graph = Graph::load(scene.path("classifier/onnx/model.onnx")).unwrap();
+    let options = SaveOptions {
+        external_data: Some(true),
+        external_threshold: 0,
+    };
+    graph.save_with(scene.path("classifier/apart.onnx"), options).unwrap();
+    // Other programs give this file other names.
+    let (own, other) = ("apart.onnx.data", "the.weights.bin");
+    let bytes = scene.read("classifier/apart.onnx");
+    let mut bytes = bytes.as_slice();
+    let mut renamed = Vec::new();
+    while let Some(at) = bytes.windows(own.len()).position(|part| part == own.as_bytes()) {
+        renamed.extend([&bytes[..at], other.as_bytes()].concat());
+        bytes = &bytes[at + own.len()..];
+    }
+    renamed.extend(bytes);
+    scene.write("classifier/apart.onnx", &renamed);
+    let mut weights = scene.read(&format!("classifier/{own}"));
+    fs::remove_file(scene.path(&format!("classifier/{own}"))).unwrap();
+    scene.write(&format!("classifier/{other}"), &weights);
+    let line = "finetune classifier/apart.onnx --task classify --data labels.jsonl --lora --epochs 1 --threads 1";
+    scene.ok(&format!("{line} --out run"));
+    scene.ok("eval run");
+    *weights.last_mut().unwrap() ^= 1;
+    scene.write(&format!("classifier/{other}"), &weights);
+    scene.fails("eval run", &["apart.onnx is not the model that", "began with"]);
+}
+
+#[test]
+fn tokens_may_have_32_bits() {
+    let scene = scene();
+    export(&scene, "classifier");
+    let line = "--task classify --data labels.jsonl --epochs 1 --threads 1 --out";
+    scene.ok(&format!("finetune classifier/onnx/model.onnx {line} wide"));
+    let mut graph = Graph::load(scene.path("classifier/onnx/model.onnx")).unwrap();
+    for input in [0, 2] {
+        let input = graph.body.inputs[input].index();
+        let dims = ["batch", "sequence"].map(|name| Dim::Named(name.to_owned()));
+        graph.body.values[input].ty = Some(ValueType::tensor(ElementType::I32, dims.to_vec()));
+    }
+    graph.save(scene.path("classifier/small.onnx")).unwrap();
+    scene.ok(&format!("finetune classifier/small.onnx {line} small"));
+    let learnt = |run: &str| {
+        let state = StateDict::load(scene.path(run).join("model.safetensors")).unwrap();
+        let values = state.iter().map(|(name, value)| (name.to_owned(), value.to_f64_vec()));
+        values.collect::<Vec<_>>()
+    };
+    assert!(learnt("small") == learnt("wide"));
+}
+
+#[test]
 fn files_that_cannot_learn_are_refused_by_name() {
     let scene = scene();
     export(&scene, "classifier");
@@ -224,17 +278,25 @@ fn files_that_cannot_learn_are_refused_by_name() {
         change(&mut graph);
         graph.save(scene.path("classifier").join(name)).unwrap();
     };
-    use polygrad::onnx::graph::{Dim, ElementType, ValueType};
     save("fixed.onnx", &|graph| {
         let first = graph.body.inputs[0].index();
         let dims = vec![Dim::Fixed(1), Dim::Fixed(16)];
         graph.body.values[first].ty = Some(ValueType::tensor(ElementType::I64, dims));
+    });
+    save("floats.onnx", &|graph| {
+        let mask = graph.body.inputs[1].index();
+        let dims = vec![Dim::Named("batch".to_owned()), Dim::Named("sequence".to_owned())];
+        graph.body.values[mask].ty = Some(ValueType::tensor(ElementType::F32, dims));
     });
     save("other.onnx", &|graph| {
         let first = graph.body.inputs[0].index();
         graph.body.values[first].name = "pixel_values".to_owned();
     });
     for (name, said) in [
+        (
+            "floats.onnx",
+            "takes attention_mask as float, and texts are int64 or int32",
+        ),
         ("fixed.onnx", "takes input_ids [1, 16], and texts are [batch, sequence]"),
         (
             "other.onnx",

@@ -1,5 +1,6 @@
 //! Tensors whose values are in another file beside the model's.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
@@ -8,8 +9,60 @@ use bytes::Bytes;
 use polygrad_core::{Error, Result};
 
 use super::budget::no_memory;
-use super::malformed;
-use crate::proto::TensorProto;
+use super::{malformed, read};
+use crate::proto::{EXTERNAL, GraphProto, NodeProto, TensorProto};
+
+/// The files beside a model file that have values of its tensors, in the order of their names. The values are not read.
+///
+/// # Errors
+/// If a file cannot be read or is no model; if values would be outside the model's folder.
+pub fn external_files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let path = path.as_ref();
+    let find = || {
+        let (proto, folder) = (read::decoded(read::bytes_of(path)?)?, Folder::of(path)?);
+        let mut found = BTreeSet::new();
+        let mut take = |tensor: &TensorProto| {
+            if tensor.data_location == EXTERNAL {
+                found.insert(folder.inside(location(tensor)?)?);
+            }
+            Ok(())
+        };
+        if let Some(graph) = &proto.graph {
+            each_of_graph(graph, &mut take)?;
+        }
+        for function in &proto.functions {
+            each_of_nodes(&function.node, &mut take)?;
+        }
+        Ok(found.into_iter().collect())
+    };
+    find().map_err(|e: Error| e.in_module(path.display().to_string()))
+}
+
+fn each_of_graph(graph: &GraphProto, take: &mut impl FnMut(&TensorProto) -> Result<()>) -> Result<()> {
+    graph.initializer.iter().try_for_each(&mut *take)?;
+    each_of_nodes(&graph.node, take)
+}
+
+fn each_of_nodes(nodes: &[NodeProto], take: &mut impl FnMut(&TensorProto) -> Result<()>) -> Result<()> {
+    for attribute in nodes.iter().flat_map(|node| &node.attribute) {
+        let mut tensors = attribute.t.as_deref().into_iter().chain(&attribute.tensors);
+        tensors.try_for_each(&mut *take)?;
+        let graphs = attribute.g.as_deref().into_iter().chain(&attribute.graphs);
+        for graph in graphs {
+            each_of_graph(graph, take)?;
+        }
+    }
+    Ok(())
+}
+
+fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
+    let mut found = tensor.external_data.iter().filter(|entry| entry.key == key);
+    found.next().map(|entry| entry.value.as_str())
+}
+
+fn location(tensor: &TensorProto) -> Result<&str> {
+    entry(tensor, "location").ok_or_else(|| malformed("the external data has no location"))
+}
 
 /// The folder in which external data may be.
 pub(super) struct Folder {
@@ -31,18 +84,14 @@ impl Folder {
     /// That of `take`; when the location is not a plain path inside the folder, leads out of it by a link, or does not
     /// hold the bytes needed.
     pub(super) fn read(&self, tensor: &TensorProto, needed: usize, take: impl FnOnce() -> Result<()>) -> Result<Bytes> {
-        let entry = |key: &str| {
-            let mut found = tensor.external_data.iter().filter(|entry| entry.key == key);
-            found.next().map(|entry| entry.value.as_str())
-        };
-        let number = |key: &str| match entry(key) {
+        let number = |key: &str| match entry(tensor, key) {
             None => Ok(None),
             Some(text) => text
                 .parse::<u64>()
                 .map(Some)
                 .map_err(|_| malformed(format!("{key} of the external data is {text:?}, not a number"))),
         };
-        let location = entry("location").ok_or_else(|| malformed("the external data has no location"))?;
+        let location = location(tensor)?;
         let offset = number("offset")?.unwrap_or(0);
         let path = self.inside(location)?;
         // Checked before opening, since opening a pipe would block.

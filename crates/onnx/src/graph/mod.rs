@@ -24,6 +24,7 @@ use std::collections::HashMap;
 pub use attribute::Attribute;
 pub use element::ElementType;
 pub(crate) use error::malformed;
+pub use external::external_files;
 pub use save::SaveOptions;
 pub use tensor::Literal;
 pub use types::{Dim, TensorType, ValueType};

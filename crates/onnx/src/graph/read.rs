@@ -40,19 +40,10 @@ impl Graph {
     /// As [`Graph::load`]; and [`OutOfMemory`](polygrad_core::ErrorKind::OutOfMemory) when they take more.
     pub fn load_within(path: impl AsRef<Path>, max_memory_bytes: usize) -> Result<Self> {
         let path = path.as_ref();
-        let metadata = path.metadata().map_err(|e| Error::io("read", path, e))?;
-        if !metadata.is_file() || metadata.len() > MAX_FILE {
-            let (what, fix) = if metadata.is_file() {
-                ("larger than 2 GB", "a larger model is a file with external data")
-            } else {
-                ("a folder, a device or a pipe", "give the path of a file")
-            };
-            return Err(malformed(format!("{} is {what}", path.display())).with_hint(fix));
-        }
-        let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+        let bytes = bytes_of(path)?;
         let folder = Folder::of(path)?;
         let budget = Budget::new(Some(&folder), max_memory_bytes);
-        read(bytes.into(), budget).map_err(|e| e.in_module(path.display().to_string()))
+        read(bytes, budget).map_err(|e| e.in_module(path.display().to_string()))
     }
 
     /// Reads and checks a model in memory. External data is an error, since the location of its files is unknown.
@@ -64,15 +55,37 @@ impl Graph {
     }
 }
 
+/// The bytes of a model file.
+pub(super) fn bytes_of(path: &Path) -> Result<Bytes> {
+    let metadata = path.metadata().map_err(|e| Error::io("read", path, e))?;
+    if !metadata.is_file() || metadata.len() > MAX_FILE {
+        let (what, fix) = if metadata.is_file() {
+            ("larger than 2 GB", "a larger model is a file with external data")
+        } else {
+            ("a folder, a device or a pipe", "give the path of a file")
+        };
+        return Err(malformed(format!("{} is {what}", path.display())).with_hint(fix));
+    }
+    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+    Ok(bytes.into())
+}
+
+/// The message in a model file.
+pub(super) fn decoded(bytes: Bytes) -> Result<ModelProto> {
+    weight::check(&bytes)?;
+    ModelProto::decode(bytes).map_err(|e| {
+        let message = format!("this is no ONNX model, or a damaged one: {e}");
+        malformed(message)
+            .with_source(e)
+            .with_hint("export or download the file anew")
+    })
+}
+
 /// Before this version of the format, every initializer also had to be listed as an input.
 const FIRST_WITH_DEFAULTS: i64 = 4;
 
 fn read(bytes: Bytes, budget: Budget<'_>) -> Result<Graph> {
-    weight::check(&bytes)?;
-    let proto = ModelProto::decode(bytes).map_err(|e| {
-        let message = format!("this is no ONNX model, or a damaged one: {e}");
-        malformed(message).with_source(e)
-    })?;
+    let proto = decoded(bytes)?;
     let reader = Reader { budget };
     let Some(graph) = proto.graph else {
         return Err(malformed("the model has no graph").with_hint("check that this is an ONNX file"));
