@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use polygrad::ErrorKind;
 use polygrad::nn::{Module, lora};
 use polygrad::text::{LanguageModel, TextFormat};
 
@@ -51,7 +52,11 @@ fn of_run(path: &Path, backend: Option<&str>, threads: Option<usize>) -> Result<
     format.ends.extend(base.end.filter(|end| !format.ends.contains(end)));
     let model = model.into_inner();
     if !base.is_quantized()? {
-        lora::merge_and_unload(&model)?;
+        match lora::merge_and_unload(&model) {
+            // An adapter of one of two layers that share their weight stays beside it.
+            Err(e) if e.kind() == ErrorKind::Unsupported => {}
+            merged => merged?,
+        }
     }
     let model = writer(model, path, &config.goal)?;
     Ok(Language { model, format })

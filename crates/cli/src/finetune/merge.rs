@@ -162,9 +162,13 @@ fn whole(Trained { config, model, device }: Trained<Settings>, base: &Base) -> R
     let model = match (base.gguf(), &config.lora) {
         (Some(file), Some(lora)) if file.is_quantized()? => {
             let mut unpacked = Tuned::Lm(file.model(&device, false)?);
-            config.attach(&mut unpacked, &config.adapter(lora, base))?;
+            let state = model.state_dict()?;
+            // Those that have it: of packed layers fewer can have an adapter than of others.
+            let layers = state.keys().filter_map(|name| Some(name.split_once(".lora_")?.0));
+            let adapter = config.adapter(lora, base).targets(layers);
+            config.attach(&mut unpacked, &adapter, base)?;
             let whole = OnlyTrained::new(unpacked);
-            whole.load_state_dict(&model.state_dict()?, true)?;
+            whole.load_state_dict(&state, true)?;
             whole.into_inner()
         }
         _ => model.into_inner(),

@@ -27,7 +27,7 @@ use polygrad::nn::{Module, Trained as OnlyTrained};
 use polygrad::optim::AdamConfig;
 use polygrad::text::ChatTemplate;
 use polygrad::train::{Accuracy, Ended, Perplexity, Row, RunFolder, Trainer, TrainerConfig};
-use polygrad::{Device, Error};
+use polygrad::{Device, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Examples;
@@ -87,11 +87,29 @@ impl Settings {
         let folder = self.base.as_deref();
         let folder = folder
             .ok_or_else(|| Failure::new("no model is named").fix("give the folder of one, or its GGUF or ONNX file"))?;
+        // A new run has no digest yet.
+        if !self.base_digest.is_empty() && !folder.exists() {
+            let what = format!("{} is gone, which the run began with", folder.shown());
+            return Err(
+                Failure::new(what).fix("bring it back, or say where it is now: polygrad finetune PLACE --resume RUN")
+            );
+        }
         Base::open(folder, &self.goal)
     }
 
-    /// Attaches the adapter's layers to a model, and unfreezes a classification head.
-    fn attach(&self, model: &mut Tuned, adapter: &LoraConfig) -> polygrad::Result<()> {
+    /// Attaches the adapter's layers to a model that begins as `base`, and unfreezes a classification head.
+    fn attach(&self, model: &mut Tuned, adapter: &LoraConfig, base: &Base) -> Result<()> {
+        self.try_attach(model, adapter)
+            .map_err(|e| match (e.kind(), base.targets()) {
+                (ErrorKind::InvalidArgument | ErrorKind::Unsupported, own @ [_, ..]) => {
+                    let own = own.join(",");
+                    Failure::new(e.message()).fix(format!("name layers of this model, as in --lora targets={own}"))
+                }
+                _ => e.into(),
+            })
+    }
+
+    fn try_attach(&self, model: &mut Tuned, adapter: &LoraConfig) -> polygrad::Result<()> {
         #[cfg(feature = "onnx")]
         if let Tuned::Graph(model) = model {
             return model.attach(adapter);
@@ -182,7 +200,7 @@ impl RunSettings for Settings {
         }
         let mut model = base.model(device, &self.goal)?;
         if let Some(lora) = &self.lora {
-            self.attach(&mut model, &self.adapter(lora, &base))?;
+            self.attach(&mut model, &self.adapter(lora, &base), &base)?;
         }
         Ok(OnlyTrained::new(model))
     }
@@ -251,13 +269,7 @@ impl Task for Settings {
             let names = self.adapter(lora, &base);
             let names = if base.is_graph() { names } else { names.dora(false) };
             let mut model = base.shell(&device, &self.goal)?;
-            self.attach(&mut model, &names).map_err(|e| match base.targets() {
-                [] => Failure::from(e),
-                own => {
-                    let own = own.join(",");
-                    Failure::new(e.message()).fix(format!("name layers of this model, as in --lora targets={own}"))
-                }
-            })?;
+            self.attach(&mut model, &names, &base)?;
         } else if base.is_graph() {
             // Its inputs and outputs are checked before the examples are read.
             base.shell(&device()?, &self.goal)?;
@@ -365,9 +377,9 @@ impl Batches for Settings {
         );
         fixed.option("--context", args.context, self.context);
         fixed.option("--pack", args.pack.then_some(true), self.pack);
-        let patience = self.patience.map_or("not there".to_owned(), |count| count.to_string());
+        let patience = self.patience.map_or("left out".to_owned(), |count| count.to_string());
         fixed.option("--patience", args.patience.map(|count| count.to_string()), patience);
-        let shown = |lora: &Option<Lora>| lora.as_ref().map_or("not there".to_owned(), ToString::to_string);
+        let shown = |lora: &Option<Lora>| lora.as_ref().map_or("left out".to_owned(), ToString::to_string);
         fixed.option("--lora", args.lora.as_ref().map(ToString::to_string), shown(&self.lora));
         Ok(())
     }

@@ -166,6 +166,19 @@ fn what_was_learnt_beside_packed_weights_is_merged() {
 }
 
 #[test]
+fn an_adapter_of_all_layers_is_merged_although_packed_embeddings_have_none() {
+    let scene = quantized();
+    let line = "finetune model.gguf --data lines.jsonl --lora r=2,targets=* --epochs 1 --threads 1 --out run";
+    scene.ok(line);
+    let state = StateDict::load(scene.path("run/model.safetensors")).unwrap();
+    assert!(state.keys().any(|name| name.contains("gate_proj")));
+    scene.ok("merge run --out merged.gguf");
+    scene.ok("generate merged.gguf --tokens 2");
+    let line = "finetune model.gguf --data lines.jsonl --lora targets=embed_tokens --threads 1 --out none";
+    scene.fails(line, &["embed_tokens is the name of no layer", "targets=q_proj,v_proj"]);
+}
+
+#[test]
 fn gguf_files_that_cannot_be_trained_or_written_are_refused() {
     let scene = quantized();
     let whole = scene.read("model.gguf");
