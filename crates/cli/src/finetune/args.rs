@@ -114,11 +114,18 @@ fn lora(text: &str) -> Result<Lora, String> {
         dora: false,
         rslora: false,
     };
-    let mut last = "";
+    let (mut last, mut seen) = ("", Vec::new());
     for word in text.split(',') {
         let (key, value) = word.split_once('=').unwrap_or((last, word));
         let bad =
             || format!("{key}={value}: give r=8,alpha=16,dropout=0.05,targets=q_proj,v_proj,dora=true,rslora=true");
+        // A word without `=` continues the list of targets.
+        if word.contains('=') {
+            if seen.contains(&key) {
+                return Err(format!("{key} is given twice"));
+            }
+            seen.push(key);
+        }
         match key {
             "targets" if !value.is_empty() => lora.targets.push(value.to_owned()),
             "r" => {
@@ -128,7 +135,14 @@ fn lora(text: &str) -> Result<Lora, String> {
                     .filter(|r| (1..=1 << 12).contains(r))
                     .ok_or_else(bad)?
             }
-            "alpha" => lora.alpha = value.parse().ok().filter(|x: &f64| x.is_finite()).ok_or_else(bad)?,
+            // With 0 nothing would be learnt.
+            "alpha" => {
+                lora.alpha = value
+                    .parse()
+                    .ok()
+                    .filter(|x: &f64| *x > 0.0 && x.is_finite())
+                    .ok_or_else(bad)?
+            }
             "dropout" => lora.dropout = value.parse().ok().filter(|p| (0.0..1.0).contains(p)).ok_or_else(bad)?,
             "dora" => lora.dora = value.parse().map_err(|_| bad())?,
             "rslora" => lora.rslora = value.parse().map_err(|_| bad())?,
@@ -155,6 +169,10 @@ mod tests {
             "r=0",
             "r=x",
             "alpha=nan",
+            "alpha=0",
+            "alpha=-1",
+            "r=8,r=4",
+            "targets=q_proj,targets=v_proj",
             "dropout=1",
             "colour=red",
             "q_proj",

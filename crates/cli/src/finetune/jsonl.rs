@@ -39,8 +39,17 @@ pub(super) fn each(
         }
         let text = std::str::from_utf8(&bytes).map_err(|e| bad(&e.to_string()))?;
         let text = text.trim_end_matches(['\n', '\r']);
-        if !text.trim().is_empty() {
-            take(line, text).map_err(|what| bad(&what))?;
+        // Programs of Windows begin a file with a byte order mark.
+        let text = if line == 1 {
+            text.trim_start_matches('\u{feff}')
+        } else {
+            text
+        };
+        // Serde would read a list as the fields of an object, in order.
+        match text.trim_start().chars().next() {
+            None => {}
+            Some('[') => return Err(bad("it is a list, and no object")),
+            Some(_) => take(line, text).map_err(|what| bad(&what))?,
         }
     }
     Ok(())

@@ -54,12 +54,12 @@ impl Lines {
         let data = settings.data()?;
         let read = |path| Found::read(path, settings, &format, base);
         let mut train = read(data)?;
+        let least = if *goal == Goal::Embed { 2 } else { 1 };
         let mut validation = match &settings.validation {
             Some(path) => read(path)?,
-            None => train.split_off(),
+            None => train.split_off(least),
         };
         train.must_be_alike(&validation, goal)?;
-        let least = if *goal == Goal::Embed { 2 } else { 1 };
         if train.examples.len() < least || validation.examples.len() < least {
             let mut said = format!("{} has too few examples to learn from and to judge by", data.shown());
             for cut in train.cuts(settings.context) {
@@ -67,7 +67,8 @@ impl Lines {
             }
             let fix = match goal {
                 Goal::Text => "give at least two lines with a completion, or more of them with --validation",
-                Goal::Classify(_) | Goal::Embed => "give more lines, or others to judge by with --validation",
+                Goal::Classify(_) => "give at least two lines, or others to judge by with --validation",
+                Goal::Embed => "give at least four lines, or two and two others to judge by with --validation",
             };
             return Err(Failure::new(said).fix(fix));
         }
@@ -273,10 +274,10 @@ impl<'a> Found<'a> {
         Self { examples, ..*self }
     }
 
-    /// Splits off and returns the last tenth of the examples.
-    fn split_off(&mut self) -> Self {
+    /// Splits off and returns the last tenth of the examples, or at least so many.
+    fn split_off(&mut self, least: usize) -> Self {
         let count = self.examples.len();
-        let last = self.examples.split_off(count.saturating_sub((count / 10).max(1)));
+        let last = self.examples.split_off(count.saturating_sub((count / 10).max(least)));
         self.part(last)
     }
 

@@ -227,8 +227,15 @@ fn occupied(error: polygrad::Error, out: &Path) -> Failure {
 
 /// Adds a fix to the error of a training that failed.
 fn explained(error: polygrad::Error, run: Option<&Run>, lr: f64) -> Failure {
-    if error.source().is_some_and(|source| source.is::<NonFiniteLoss>()) {
-        return Failure::from(error).fix(format!("start a new run with an --lr below {}", short(lr)));
+    if let Some(lost) = error.source().and_then(|source| source.downcast_ref::<NonFiniteLoss>()) {
+        let fix = match lost.step {
+            // No rate has changed anything yet.
+            1 => {
+                "look for NaN, infinite and very large numbers in the data and in what training begins with".to_owned()
+            }
+            _ => format!("start a new run with an --lr below {}", short(lr)),
+        };
+        return Failure::from(error).fix(fix);
     }
     // A run that did not begin leaves nothing to continue.
     let Some(run) = run.filter(|run| run.checkpoint().exists()) else {

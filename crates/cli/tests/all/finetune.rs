@@ -211,6 +211,7 @@ fn bad_input_is_named_before_anything_is_written() {
         ("{\"prompt\": \"red\"}", "missing field `completion`"),
         ("{\"prompt\": \"red\", \"completion\": \"\"}", "the completion is empty"),
         ("{\"prompt\": 3, \"completion\": \"red\"}", "invalid type"),
+        ("[\"red\", \"blue\"]", "it is a list, and no object"),
     ] {
         scene.write("bad.jsonl", format!("{good}{line}\n").as_bytes());
         let text = scene.fails(
@@ -260,9 +261,26 @@ fn bad_input_is_named_before_anything_is_written() {
         "finetune small --data lines.jsonl --out none",
         &["the tokenizer makes token", "the model has 200 tokens"],
     );
+    // Settings that no model can have.
+    config["num_attention_heads"] = 5.into();
+    scene.write("small/config.json", config.to_string().as_bytes());
+    scene.fails(
+        "finetune small --data lines.jsonl --lora --out none",
+        &[
+            "config.json: 5 heads do not divide a width of 32",
+            "that the model was published with",
+        ],
+    );
     assert!(!scene.path("none").exists());
+    // A mark of Windows before the first line.
+    scene.write("marked.jsonl", format!("\u{feff}{good}").as_bytes());
+    scene.ok("finetune llama --data marked.jsonl --lora --epochs 1 --out marked --threads 1");
+    scene.fails(
+        "train --resume marked --patience 2",
+        &["--patience is left out there, not 2"],
+    );
 
-    // A base or data that have changed.
+    // A base or data that have changed, or lie elsewhere.
     scene.ok("finetune llama --data lines.jsonl --lora --epochs 1 --out run --threads 1");
     scene.fails(
         "train --resume run --lora r=3",
@@ -287,6 +305,42 @@ fn bad_input_is_named_before_anything_is_written() {
     );
     scene.fails("eval run", &["lines.jsonl are not the examples that run began with"]);
     scene.fails("export run --onnx x.onnx", &["is a run of finetune"]);
+    fs::rename(scene.path("llama"), scene.path("moved")).unwrap();
+    scene.fails(
+        "generate marked",
+        &["llama is gone, which the run began with", "finetune PLACE --resume"],
+    );
+    scene.ok("finetune moved --resume marked");
+    scene.ok("generate marked --tokens 2");
+    // Weights that are no numbers.
+    let mut state = StateDict::load(scene.path("moved/model.safetensors")).unwrap();
+    let device = Device::new("cpu").unwrap();
+    let norm = Tensor::full(32, f64::NAN, &device).unwrap();
+    state.insert("model.norm.weight", norm.to_host().unwrap());
+    state.save(scene.path("moved/model.safetensors")).unwrap();
+    scene.fails(
+        "finetune moved --data lines.jsonl --lora --out nan --threads 1",
+        &["the loss is NaN at step 1", "in what training begins with"],
+    );
+}
+
+#[test]
+fn an_adapter_of_tied_layers_stays_beside_them() {
+    let scene = scene();
+    let mut config: serde_json::Value = serde_json::from_slice(&scene.read("llama/config.json")).unwrap();
+    config["tie_word_embeddings"] = true.into();
+    scene.write("llama/config.json", config.to_string().as_bytes());
+    let state = StateDict::load(scene.path("llama/model.safetensors")).unwrap();
+    let rest = state.iter().filter(|(name, _)| *name != "lm_head.weight");
+    let rest: StateDict = rest.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    rest.save(scene.path("llama/model.safetensors")).unwrap();
+    let line = "finetune llama --data lines.jsonl --lora r=4,targets=lm_head --lr 0.05 --epochs 12 --threads 1";
+    let out = scene.ok(&format!("{line} --out run"));
+    assert!(validation_loss(&out) < 1.0, "{out}");
+    let written = scene.ok("generate run --temperature 0 --tokens 3 --prompt blue");
+    let base = scene.ok("generate llama --temperature 0 --tokens 3 --prompt blue");
+    assert!(written != base, "{written}");
+    scene.fails("merge run --out whole", &["are one weight"]);
 }
 
 #[test]

@@ -480,6 +480,12 @@ fn bad_input_is_named_before_anything_is_written() {
         "finetune classifier --task classify --data single.jsonl --out none",
         &["single.jsonl has too few examples"],
     );
+    let few: Vec<&str> = pairs.lines().take(4).collect();
+    scene.write("three.jsonl", few[..3].join("\n").as_bytes());
+    scene.fails(
+        "finetune sentences --task embed --data three.jsonl --out none",
+        &["three.jsonl has too few examples", "at least four lines"],
+    );
     scene.fails(
         "finetune sentences --task embed --data pairs.jsonl --validation pairs.jsonl --batch-size 1 --out none",
         &["batch_size: an anchor is told from the others of its batch"],
@@ -500,6 +506,9 @@ fn bad_input_is_named_before_anything_is_written() {
         "finetune classifier --task classify --data labels.jsonl --lora targets=classifier --out none",
         &["classifier is trained as a whole"],
     );
+    scene.write("four.jsonl", few.join("\n").as_bytes());
+    let four = scene.ok("finetune sentences --task embed --data four.jsonl --epochs 1 --threads 1 --out four");
+    assert!(four.contains("2 examples to learn from, 2 to judge by"), "{four}");
     fs::create_dir(scene.path("llama")).unwrap();
     scene.write("llama/config.json", br#"{"model_type": "llama"}"#);
     scene.fails(
