@@ -47,7 +47,8 @@ const LACKING: [(&str, &[&str]); 16] = [
     ("best_of", &["1"]),
     ("echo", &["false"]),
     ("suffix", &["\"\""]),
-    ("logprobs", &["false", "0"]),
+    // Of a completion, 0 asks for those of the chosen tokens.
+    ("logprobs", &["false"]),
     ("top_logprobs", &["0"]),
     ("presence_penalty", &["0", "0.0"]),
     ("frequency_penalty", &["0", "0.0"]),

@@ -206,6 +206,7 @@ async fn what_makes_no_sense_is_refused_by_its_field() {
         (COMPLETIONS, "n", json!(2)),
         (COMPLETIONS, "echo", json!(true)),
         (COMPLETIONS, "logprobs", json!(5)),
+        (COMPLETIONS, "logprobs", json!(0)),
         (COMPLETIONS, "presence_penalty", json!(0.5)),
         (CHAT, "messages", json!(null)),
         (CHAT, "messages", json!([])),
