@@ -66,7 +66,7 @@ pub(crate) fn command(args: &Convert) -> Result<Outcome> {
         file.format(),
         grouped(file.len() as u64)
     ));
-    let (mut state, mut left_out, mut lost) = (StateDict::new(), Vec::new(), Vec::new());
+    let (mut state, mut left_out, mut lost, mut widened) = (StateDict::new(), Vec::new(), Vec::new(), 0);
     for name in file.keys() {
         let host = match file.read_or_skip(name).map_err(told)? {
             Ok(host) => host,
@@ -80,6 +80,13 @@ pub(crate) fn command(args: &Convert) -> Result<Outcome> {
                 let cast = host.try_cast(dtype)?;
                 lost.extend(loss(name, &host, &cast));
                 cast
+            }
+            _ => host,
+        };
+        let host = match (format, host.dtype()) {
+            (Format::Npz, DType::BF16) => {
+                widened += 1;
+                host.try_cast(DType::F32)?
             }
             _ => host,
         };
@@ -115,6 +122,12 @@ pub(crate) fn command(args: &Convert) -> Result<Outcome> {
         say(&format!(
             "skipped {} metadata entries, which a {format} file cannot store",
             grouped(dropped as u64)
+        ));
+    }
+    if widened > 0 {
+        say(&format!(
+            "{} tensors of bf16 are written as f32, since NumPy has no bf16",
+            grouped(widened)
         ));
     }
     save_with_metadata(&args.to, &state, file.metadata()).map_err(told)?;

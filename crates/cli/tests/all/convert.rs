@@ -47,6 +47,11 @@ fn floats_become_what_is_asked_and_integers_stay() {
             DType::I64
         );
     }
+    let said = scene.ok("convert checkpoint.pt small.npz --dtype bf16");
+    assert!(said.contains("tensors of bf16 are written as f32"), "{said}");
+    let wide = scene.ok("convert out.npz wide.npz");
+    let bytes = |said: &str| said.rsplit_once(" tensors, ").unwrap().1.to_owned();
+    assert_eq!(bytes(&said), bytes(&wide));
 }
 
 #[test]
