@@ -100,7 +100,7 @@ impl Collector {
         }
         let masked = masks.is_some();
         Ok(Self {
-            rollout: Rollout::new(config.num_steps, rows, width, &actions, masked),
+            rollout: Rollout::new(config.num_steps, rows, width, &actions, masked)?,
             actor: Actor::new(
                 device.clone(),
                 actions.clone(),

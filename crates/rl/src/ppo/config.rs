@@ -184,11 +184,21 @@ impl PpoConfig {
                 self.num_steps
             )));
         }
-        match rows.checked_mul(self.num_steps) {
-            Some(_) => Ok(()),
-            None => Err(wrong(format!("{rows} times {} steps are too many", self.num_steps))),
-        }
+        rollout_steps(rows, self.num_steps).map_err(|error| error.with_op("PPO"))?;
+        Ok(())
     }
+}
+
+/// The steps of a rollout, which are kept in memory until they are learnt from.
+///
+/// # Errors
+/// If they are more than 2³¹.
+pub(crate) fn rollout_steps(rows: usize, num_steps: usize) -> Result<usize> {
+    let steps = rows.checked_mul(num_steps).filter(|&steps| steps <= 1 << 31);
+    steps.ok_or_else(|| {
+        Error::invalid(format!("{rows} times {num_steps} steps are too many"))
+            .with_hint("take fewer num_steps or environments")
+    })
 }
 
 pub(super) fn wrong(message: String) -> Error {

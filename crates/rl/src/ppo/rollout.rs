@@ -1,6 +1,6 @@
 //! The recorded steps of all environments.
 
-use polygrad_core::Rng;
+use polygrad_core::{Rng, room};
 use polygrad_tensor::{Device, Result, Tensor};
 
 use super::advantage::Outcomes;
@@ -41,32 +41,40 @@ pub(super) struct Widths {
 }
 
 impl Rollout {
-    pub(super) fn new(steps: usize, rows: usize, observation: usize, action: &ActionSpace, masked: bool) -> Self {
+    /// # Errors
+    /// If there is too little memory.
+    pub(super) fn new(
+        steps: usize,
+        rows: usize,
+        observation: usize,
+        action: &ActionSpace,
+        masked: bool,
+    ) -> Result<Self> {
         let len = steps * rows;
         let widths = Widths {
             observation,
             action: action.len(),
             mask: if masked { action.outputs() } else { 0 },
         };
-        Self {
+        Ok(Self {
             steps,
             rows,
             widths,
-            observations: vec![0.0; len * widths.observation],
-            actions: vec![0.0; len * widths.action],
-            masks: vec![true; len * widths.mask],
-            log_probs: vec![0.0; len],
-            values: vec![0.0; len],
-            rewards: vec![0.0; len],
-            starts: vec![0.0; len],
-            terminated: vec![false; len],
-            truncated: vec![false; len],
-            ended: vec![false; len],
-            begun: vec![false; len],
-            final_values: vec![0.0; len],
-            last_values: vec![0.0; rows],
+            observations: filled(len.saturating_mul(widths.observation), 0.0)?,
+            actions: filled(len.saturating_mul(widths.action), 0.0)?,
+            masks: filled(len.saturating_mul(widths.mask), true)?,
+            log_probs: filled(len, 0.0)?,
+            values: filled(len, 0.0)?,
+            rewards: filled(len, 0.0)?,
+            starts: filled(len, 0.0)?,
+            terminated: filled(len, false)?,
+            truncated: filled(len, false)?,
+            ended: filled(len, false)?,
+            begun: filled(len, false)?,
+            final_values: filled(len, 0.0)?,
+            last_values: filled(rows, 0.0)?,
             states: Vec::new(),
-        }
+        })
     }
 
     pub(super) fn outcomes(&self) -> Outcomes<'_> {
@@ -161,6 +169,13 @@ pub(super) struct Uploaded {
     pub(super) states: Vec<Tensor>,
 }
 
+/// As `vec![value; len]`, but too little memory is an error.
+fn filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
+    let mut values = room(len)?;
+    values.resize(len, value);
+    Ok(values)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +183,7 @@ mod tests {
     #[test]
     fn steps_that_only_begin_an_episode_become_others() {
         let numbers = |width: usize| (0..4 * width).map(|i| (i / width) as f32).collect::<Vec<f32>>();
-        let mut rollout = Rollout::new(2, 2, 3, &ActionSpace::Discrete(2), true);
+        let mut rollout = Rollout::new(2, 2, 3, &ActionSpace::Discrete(2), true).unwrap();
         rollout.observations = numbers(3);
         rollout.actions = numbers(1);
         (rollout.log_probs, rollout.values) = (numbers(1), numbers(1));

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Annealed;
 use crate::off_policy::{Pace, in_range, is_rate, is_share};
+use crate::ppo::rollout_steps;
 
 defaults! {
     /// Options of [`Pqn`](super::Pqn). The defaults are those of CleanRL's `pqn.py`.
@@ -65,18 +66,15 @@ impl PqnConfig {
                 "above 0",
             ),
         ])?;
-        match rows.checked_mul(self.num_steps) {
-            None => Err(Error::invalid(format!(
-                "{rows} times {} steps are too many",
-                self.num_steps
-            ))),
-            Some(steps) if !steps.is_multiple_of(self.num_minibatches) => Err(Error::invalid(format!(
+        let steps = rollout_steps(rows, self.num_steps)?;
+        if !steps.is_multiple_of(self.num_minibatches) {
+            return Err(Error::invalid(format!(
                 "{steps} steps cannot be cut into {} equal minibatches",
                 self.num_minibatches
             ))
-            .with_hint("take another number of steps, minibatches or environments")),
-            Some(_) => self.pace(rows).check(rows),
+            .with_hint("take another number of steps, minibatches or environments"));
         }
+        self.pace(rows).check(rows)
     }
 
     /// The buffer holds one rollout, which is replaced in each iteration.

@@ -302,6 +302,13 @@ fn options_that_make_no_sense_are_told() {
     );
     told(
         PpoConfig {
+            num_steps: 1 << 40,
+            ..default()
+        },
+        "3 times 1099511627776 steps are too many",
+    );
+    told(
+        PpoConfig {
             gamma: 1.5,
             ..default()
         },

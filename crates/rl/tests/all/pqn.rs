@@ -144,6 +144,7 @@ fn what_cannot_be_learnt_is_told() {
     };
     assert!(refused(|config| config.q_lambda = 1.5).contains("q_lambda is not from 0 to 1"));
     assert!(refused(|config| config.num_steps = 0).contains("num_steps is not at least 1"));
+    assert!(refused(|config| config.num_steps = 1 << 40).contains("steps are too many"));
     assert!(refused(|config| config.num_minibatches = 7).contains("60 steps cannot be cut into 7 equal minibatches"));
     let envs = || Vectorized::new(|_| Corridor::default(), 6).unwrap();
     let error = Pqn::new(envs(), network(3), short()).err().unwrap().to_string();
