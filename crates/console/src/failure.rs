@@ -1,5 +1,6 @@
 //! Errors of commands: what went wrong and where, and what the user can do about it.
 
+use std::error::Error as _;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -72,16 +73,22 @@ fn fix_for(kind: ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::IsADirectory => "a folder is there: name a file",
         ErrorKind::NotADirectory => "a part of this path is a file, not a folder",
+        ErrorKind::AlreadyExists => "a file, or a link to nothing, has this name: choose another one",
         _ => return None,
     })
 }
 
-/// The library's hint is the fix, unless it is for programmers.
+/// The library's hint is the fix, unless it is for programmers; of a failed file operation without one, what
+/// [`Failure::io`] says.
 impl From<polygrad::Error> for Failure {
     fn from(error: polygrad::Error) -> Self {
         let text = error.to_string();
+        let source = || error.source()?.downcast_ref::<io::Error>();
         match error.hint() {
-            None => Self::new(text),
+            None => match source().and_then(|source| fix_for(source.kind())) {
+                Some(fix) => Self::new(text).fix(fix),
+                None => Self::new(text),
+            },
             Some(hint) => {
                 let message = text
                     .strip_suffix(hint)
@@ -154,6 +161,12 @@ mod tests {
 
     #[test]
     fn the_librarys_hints_become_fixes() {
+        let taken = io::Error::from(ErrorKind::AlreadyExists);
+        let text = Failure::from(polygrad::Error::io("create the folder", Path::new("run"), taken)).to_string();
+        assert!(
+            text.contains("cannot create the folder run: ") && text.contains("\n  fix: a file, or a link"),
+            "{text}"
+        );
         let error = polygrad::Error::shape("3 and 4 differ").with_op("matmul");
         assert_eq!(Failure::from(error).to_string(), "matmul: 3 and 4 differ");
         let error = polygrad::Error::shape("3 and 4 differ").with_hint("transpose; then multiply");
