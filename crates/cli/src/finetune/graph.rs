@@ -79,7 +79,7 @@ impl GraphModel {
     ///
     /// # Errors
     /// If the file cannot be read or run; if its inputs or outputs are not those of an encoder of texts of any number
-    /// and length; if it has a head for other classes.
+    /// and length; if it has weights of 16 bits, or a head for other classes.
     pub(super) fn open(
         path: &Path,
         config: &Value,
@@ -130,6 +130,15 @@ impl GraphModel {
         graph.keep_outputs(vec![output]);
         let module = {
             let weights = learnable(&graph.body);
+            let coarse = graph.body.initializers.iter().find(|known| {
+                let dtype = known.tensor.host().dtype();
+                matches!(dtype, DType::F16 | DType::BF16) && weights.contains(&graph.body.name_of(known.value))
+            });
+            if let Some(coarse) = coarse {
+                let (name, dtype) = (graph.body.name_of(coarse.value), coarse.tensor.host().dtype());
+                let what = format!("{} has {name} in {dtype}, in which small steps are lost", path.shown());
+                return Err(Failure::new(what).fix("export the model in f32"));
+            }
             OnnxModule::new(&graph, |name| weights.contains(&name), device)
         };
         let module = module.map_err(|e| Failure::from(e.in_module(path.display().to_string())))?;

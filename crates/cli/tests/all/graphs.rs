@@ -288,11 +288,18 @@ fn files_that_cannot_learn_are_refused_by_name() {
         let dims = vec![Dim::Named("batch".to_owned()), Dim::Named("sequence".to_owned())];
         graph.body.values[mask].ty = Some(ValueType::tensor(ElementType::F32, dims));
     });
+    save("coarse.onnx", &|graph| {
+        let mut weights = graph.body.initializers.iter_mut();
+        let weight = weights.find(|known| known.tensor.host().shape().rank() == 2).unwrap();
+        weight.tensor = weight.tensor.host().cast(DType::BF16).into();
+        graph.body.values[weight.value.index()].ty = None;
+    });
     save("other.onnx", &|graph| {
         let first = graph.body.inputs[0].index();
         graph.body.values[first].name = "pixel_values".to_owned();
     });
     for (name, said) in [
+        ("coarse.onnx", "in bf16, in which small steps are lost"),
         (
             "floats.onnx",
             "takes attention_mask as float, and texts are int64 or int32",
