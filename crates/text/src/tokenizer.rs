@@ -318,7 +318,8 @@ impl Tokenizer {
                 "a text of {} bytes has more than {most} tokens, which is the most that can be taken",
                 text.len()
             ))
-            .with_op("encode")),
+            .with_op("encode")
+            .with_hint("give a shorter text")),
         }
     }
 
