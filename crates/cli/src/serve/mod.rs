@@ -190,7 +190,11 @@ fn repository(args: &Serve, loading: &Loading, threads: usize) -> Result<Reposit
     for text in &args.paths {
         let name = loading.add_named(text, &repository)?;
         repository.load(&name).map_err(|error| {
-            Failure::new(error.message).fix("see with `polygrad show` what is there, and whether it came whole")
+            let fix = match error.message.contains("--max-memory") {
+                true => "raise the limit with --max-memory SIZE",
+                false => "see with `polygrad show` what is there, and whether it came whole",
+            };
+            Failure::new(error.message).fix(fix)
         })?;
     }
     if let Some(folder) = &args.repository {

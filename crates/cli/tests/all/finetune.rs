@@ -305,6 +305,11 @@ fn bad_input_is_named_before_anything_is_written() {
     );
     scene.fails("eval run", &["lines.jsonl are not the examples that run began with"]);
     scene.fails("export run --onnx x.onnx", &["is a run of finetune"]);
+    #[cfg(feature = "serve")]
+    scene.fails(
+        "serve llama --max-memory 1B --port 0",
+        &["and the limit is 1", "raise the limit with --max-memory SIZE"],
+    );
     fs::rename(scene.path("llama"), scene.path("moved")).unwrap();
     scene.fails(
         "generate marked",

@@ -125,7 +125,8 @@ impl Memory {
                     "a text of {tokens} tokens takes {row} bytes, and the limit is {}",
                     self.most
                 );
-                Err(Error::new(ErrorKind::OutOfMemory, text).with_hint("raise Options::max_run_bytes if this is meant"))
+                Err(Error::new(ErrorKind::OutOfMemory, text)
+                    .with_hint("raise it if this is meant: --max-memory, or Options::max_run_bytes"))
             }
             rows => Ok(rows),
         }
