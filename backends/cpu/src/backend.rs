@@ -115,6 +115,8 @@ impl Backend for Cpu {
         quantize_u8 => rescale::quantize_u8,
         dynamic_quantize_u8 => rescale::dynamic_quantize_u8,
         dequantize_u8 => rescale::dequantize_u8,
+        lookup_u8 => rescale::lookup_u8,
+        binary_requantize_u8 => rescale::binary_requantize_u8,
         fake_quantize => rescale::fake_quantize,
         square_sum => square_sum::square_sum,
         linear_weight_grad => linear_grad::linear_weight_grad,

@@ -3,7 +3,7 @@
 use std::iter::repeat;
 use std::sync::{Mutex, PoisonError};
 
-use polygrad_core::{DType, Element, Result, Scalar, Shape, decompose};
+use polygrad_core::{Backend, BinaryOp, DType, Element, Error, Result, Scalar, Shape, decompose};
 
 use super::quantized::{numbers_for, operand};
 use super::{convert, create};
@@ -127,6 +127,139 @@ pub(crate) fn dequantize_u8(x: &CpuTensor, scale: &CpuTensor, zero: &CpuTensor) 
     each(&x, move |x: u8| (f32::from(x) - zero) * scale)
 }
 
+/// See [`polygrad_core::Backend::lookup_u8`].
+pub(crate) fn lookup_u8(x: &CpuTensor, table: &CpuTensor) -> Result<CpuTensor> {
+    let op = "lookup_u8";
+    let (x, table) = (operand(op, x, DType::U8)?, numbers_for(op, table, table.dtype(), 256)?);
+    match table.dtype() {
+        DType::U8 => looked_up::<u8>(&x, &table),
+        DType::F32 => looked_up::<f32>(&x, &table),
+        _ => decompose::lookup_u8::<Cpu>(&x, &table),
+    }
+}
+
+fn looked_up<T: Element>(x: &CpuTensor, table: &CpuTensor) -> Result<CpuTensor> {
+    let table = table.slice::<T>()?.first_chunk::<256>();
+    let table = table.ok_or_else(|| Error::shape("the table has no 256 numbers").with_op("lookup_u8"))?;
+    each(x, move |x: u8| table[usize::from(x)])
+}
+
+/// See [`polygrad_core::Backend::binary_requantize_u8`].
+pub(crate) fn binary_requantize_u8(
+    op: BinaryOp,
+    a: &CpuTensor,
+    b: &CpuTensor,
+    zeros: [&CpuTensor; 2],
+    scales: [&CpuTensor; 2],
+    zero: &CpuTensor,
+) -> Result<CpuTensor> {
+    let name = "binary_requantize_u8";
+    let shape = a.shape().broadcast(b.shape()).map_err(|error| error.with_op(name))?;
+    let (scale_a, zero_a) = constants(name, scales[0], zeros[0])?;
+    let (scale_b, zero_b) = constants(name, scales[1], zeros[1])?;
+    let zero = f32::from(numbers_for(name, zero, DType::U8, 1)?.slice::<u8>()?[0]);
+    let (a, b) = (operand(name, a, DType::U8)?, operand(name, b, DType::U8)?);
+    match op {
+        BinaryOp::Add => pairs(shape, &a, &b, move |a, b| {
+            byte(
+                (f32::from(a) - zero_a) * scale_a + (f32::from(b) - zero_b) * scale_b,
+                zero,
+            )
+        }),
+        BinaryOp::Mul => pairs(shape, &a, &b, move |a, b| {
+            byte(
+                (f32::from(a) - zero_a) * (f32::from(b) - zero_b) * (scale_a * scale_b),
+                zero,
+            )
+        }),
+        _ => Err(Error::invalid(format!("{} is neither add nor mul", op.name())).with_op(name)),
+    }
+}
+
+/// Applies a function to each pair of bytes of two contiguous tensors that broadcast to a shape.
+fn pairs(shape: Shape, a: &CpuTensor, b: &CpuTensor, f: impl Fn(u8, u8) -> u8 + Copy + Sync) -> Result<CpuTensor> {
+    let spread = |x: &CpuTensor| Cpu::expand(x, shape)?.contiguous();
+    let whole = [a, b].map(|x| *x.shape() == shape);
+    let rows = [a, b].map(|x| by_rows(x.shape(), &shape));
+    match (whole, rows) {
+        ([true, true], _) => zipped(a, b, 1, f),
+        ([true, false], [_, Some(row)]) => zipped(a, b, row, f),
+        ([false, true], [Some(row), _]) => zipped(b, a, row, move |b, a| f(a, b)),
+        _ => zipped(&spread(a)?, &spread(b)?, 1, f),
+    }
+}
+
+/// How many neighbouring elements of a shape share one of `x`, which broadcasts to it, if all others are apart.
+fn by_rows(x: &Shape, shape: &Shape) -> Option<usize> {
+    if x.numel() == 1 {
+        return Some(shape.numel());
+    }
+    let apart = (0..shape.rank()).rev().find(|&axis| axis < x.rank() && x[axis] != 1)?;
+    let fits = x.rank() == shape.rank() && x[..=apart] == shape[..=apart];
+    fits.then(|| shape[apart + 1..].iter().product())
+}
+
+/// Applies a function to each byte of `a` and to one of `b` for each `row` of them.
+fn zipped(a: &CpuTensor, b: &CpuTensor, row: usize, f: impl Fn(u8, u8) -> u8 + Copy + Sync) -> Result<CpuTensor> {
+    let mut out = CpuTensor::empty(*a.shape(), DType::U8, a.device())?;
+    let (left, right) = (a.slice::<u8>()?, b.slice::<u8>()?);
+    if left.is_empty() {
+        return Ok(out);
+    }
+    let to = Pointer(out.ptr_mut());
+    let device = a.device();
+    device.split(
+        right.len(),
+        0.3 * row as f32,
+        if row == 1 { 64 } else { 1 },
+        |start, end| {
+            let places = start * row..end * row;
+            let work = Zip {
+                left: &left[places.clone()],
+                right: &right[start..end],
+                row,
+                // SAFETY: the output is new, and each stretch of it belongs to one task, which only writes.
+                to: unsafe { std::slice::from_raw_parts_mut(to.at(places.start), places.len()) },
+                f,
+            };
+            Level::run_loops(device.vectors(), work);
+        },
+    );
+    Ok(out)
+}
+
+struct Zip<'a, F> {
+    left: &'a [u8],
+    right: &'a [u8],
+    row: usize,
+    to: &'a mut [u8],
+    f: F,
+}
+
+impl<F: Fn(u8, u8) -> u8> Kernel for Zip<'_, F> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self {
+            left,
+            right,
+            row,
+            to,
+            f,
+        } = self;
+        if row == 1 {
+            let both = left.iter().zip(right);
+            both.zip(to).for_each(|((&a, &b), to)| *to = f(a, b));
+            return;
+        }
+        let rows = left.chunks_exact(row).zip(to.chunks_exact_mut(row));
+        for ((left, to), &b) in rows.zip(right) {
+            left.iter().zip(to).for_each(|(&a, to)| *to = f(a, b));
+        }
+    }
+}
+
 /// See [`polygrad_core::Backend::fake_quantize`]. In one pass if all numbers have the same scale.
 pub(crate) fn fake_quantize(
     x: &CpuTensor,
@@ -144,8 +277,8 @@ pub(crate) fn fake_quantize(
     let [low, high] = bounds.map(|bound| bound as f32);
     each(&x.contiguous()?, move |x: f32| {
         let q = (x / scale).round_ties_even() + zero;
-        // NaN stays NaN.
-        let q = if q < low { low } else { q };
+        // The lower bound for NaN, too.
+        let q = if q > low { q } else { low };
         let q = if q > high { high } else { q };
         (q - zero) * scale
     })

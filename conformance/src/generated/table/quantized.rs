@@ -1,6 +1,6 @@
 //! Products of bytes.
 
-use polygrad_core::{BlockScheme, ConvParams, DType, Op, Prepack};
+use polygrad_core::{BinaryOp, BlockScheme, ConvParams, DType, Op, Prepack};
 
 use crate::generated::fill::Fill;
 use crate::generated::sample::{Operand, Sample};
@@ -216,6 +216,39 @@ fn conversions(samples: &mut Vec<Sample>) {
         samples.push(Sample::new(Op::QuantizeU8, vec![reals, scale(), byte(&[121.0])], ""));
         let all = vec![bytes(dims), scale(), byte(&[121.0])];
         samples.push(Sample::new(Op::DequantizeU8, all, ""));
+        for dtype in [DType::U8, DType::F32] {
+            let table = Operand::drawn(&[256], Fill::Range(0.0, 255.0)).of(dtype);
+            samples.push(Sample::new(Op::LookupU8, vec![bytes(dims), table], ""));
+        }
+    }
+    // Of equal shapes, one number for each of some rows, for each column, and for all; sums that are cut off.
+    for (a, b) in [
+        (&[3, 70][..], &[3, 70][..]),
+        (&[2, 3, 5, 7], &[2, 3, 1, 1]),
+        (&[2, 1, 1], &[2, 3, 35]),
+        (&[4, 70], &[70]),
+        (&[3, 1], &[1, 5]),
+        (&[3, 40], &[1]),
+        (&[], &[2]),
+        (&[0, 3], &[3]),
+        (&[0, 3], &[1]),
+    ] {
+        for (op, scales) in [
+            (BinaryOp::Add, [&[0.73][..], &[0.41][..]]),
+            (BinaryOp::Mul, [&[0.0123], &[1.0]]),
+        ] {
+            let [left, right] = scales.map(|scale| Operand::drawn(&[1], Fill::Listed(scale)).of(DType::F32));
+            let all = vec![
+                bytes(a),
+                bytes(b),
+                byte(&[121.0]),
+                byte(&[7.0]),
+                left,
+                right,
+                byte(&[90.0]),
+            ];
+            samples.push(Sample::new(Op::BinaryRequantizeU8 { op }, all, ""));
+        }
     }
     // Of both signs and of one, all 0, NaN and infinities, more than a task's share.
     let drawn = |dims: &[usize], low, high| Operand::drawn(dims, Fill::Range(low, high));

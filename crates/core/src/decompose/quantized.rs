@@ -229,6 +229,32 @@ pub(super) fn dequantize_u8<B: Backend>(x: &B::Tensor, scale: &B::Tensor, zero: 
     )
 }
 
+/// See [`Backend::lookup_u8`].
+pub(super) fn lookup_u8<B: Backend>(x: &B::Tensor, table: &B::Tensor) -> Result<B::Tensor> {
+    let shape = B::shape(x);
+    let index = B::reshape(&B::cast(x, DType::I64)?, Shape::from([shape.numel()]))?;
+    B::reshape(&B::index_select(table, 0, &index)?, shape)
+}
+
+/// See [`Backend::binary_requantize_u8`].
+pub(super) fn binary_requantize_u8<B: Backend>(
+    op: BinaryOp,
+    a: &B::Tensor,
+    b: &B::Tensor,
+    zeros: [&B::Tensor; 2],
+    scales: [&B::Tensor; 2],
+    zero: &B::Tensor,
+) -> Result<B::Tensor> {
+    let part = |x: &B::Tensor, zero| centred::<B>(x, zero, &vec![1; B::shape(x).rank()], B::dtype(scales[0]));
+    let (a, b) = (part(a, zeros[0])?, part(b, zeros[1])?);
+    let scaled = |x: &B::Tensor, scale| B::mul(x, &spread::<B>(x, scale, 0)?);
+    let y = match op {
+        BinaryOp::Mul => scaled(&B::mul(&a, &b)?, &B::mul(scales[0], scales[1])?)?,
+        _ => B::binary(op, &scaled(&a, scales[0])?, &scaled(&b, scales[1])?)?,
+    };
+    bytes::<B>(&y, zero)
+}
+
 /// See [`Backend::fake_quantize`].
 pub(super) fn fake_quantize<B: Backend>(
     x: &B::Tensor,
@@ -244,7 +270,9 @@ pub(super) fn fake_quantize<B: Backend>(
     let [low, high] = bounds.map(|bound| Scalar::Float(f64::from(bound)));
     let (scale, zero) = (spread::<B>(x, scale, axis)?, spread::<B>(x, zero, axis)?);
     let q = B::add(&B::unary(UnaryOp::Round, &B::div(x, &scale)?)?, &zero)?;
-    let q = B::binary_scalar(BinaryOp::Maximum, &q, low, false)?;
+    // The lower bound for NaN, too.
+    let least = B::full(B::shape(&q), low, B::dtype(&q), &B::device(&q))?;
+    let q = B::select(&B::compare(CompareOp::Gt, &q, &least)?, &q, &least)?;
     let q = B::binary_scalar(BinaryOp::Minimum, &q, high, false)?;
     B::mul(&B::sub(&q, &zero)?, &scale)
 }

@@ -182,7 +182,7 @@ impl OpDesc<'_> {
         let other = match self.op {
             Op::Cast(to) => *to,
             Op::QuantizeU8 | Op::DynamicQuantizeU8 | Op::QuantizedLinear { .. } => DType::U8,
-            Op::DequantizeU8 | Op::MatmulRescaleU8 => DType::F32,
+            Op::DequantizeU8 | Op::MatmulRescaleU8 | Op::BinaryRequantizeU8 { .. } => DType::F32,
             _ => self.dtype,
         };
         let error = match [self.dtype, other].into_iter().find(|dtype| !dtypes.contains(dtype)) {

@@ -502,6 +502,21 @@ macro_rules! for_each_op {
             as DequantizeU8 (), named "dequantize_u8", for bytes
             gives [of(x, scale.dtype)];
 
+        /// For each byte the number in its place of a table, `[256]`. No gradient is defined.
+        fused lookup_u8(x: tensor, table: tensor) -> one
+            as LookupU8 (), named "lookup_u8", for bytes
+            gives [of(x, table.dtype)];
+
+        /// A sum or a product of numbers of u8, which broadcast, as u8: `p op q`, where `p` is
+        /// `(a - zero_a) · scale_a` and `q` likewise, rounded to a whole number, halves to even, plus `zero`, clamped
+        /// to 0 to 255. Scales, of f32, and zero points, of u8, are `[1]`; a product is that of the whole numbers and
+        /// of the two scales. No gradient is defined.
+        fused binary_requantize_u8(
+            op: BinaryOp, a: tensor, b: tensor, zeros: pair, scales: pair, zero: tensor
+        ) -> one
+            as BinaryRequantizeU8 { op: BinaryOp }, named "binary_requantize_u8", for bytes
+            gives [shaped(a, a.shape.broadcast(&b.shape)?)];
+
         /// `x Wᵀ` for `x […, k]`, or, if `transposed`, `x W` for `x […, n]`, where `W [n, k]` is made of numbers of few
         /// bits in blocks: `(number - zero point) · scale`. The numbers are in u8 `[n, k · bits / 8]` as the
         /// [scheme](BlockScheme) says, the scales are floats, `[n, k / size]`, and the zero points, u8 or floats, are
@@ -514,7 +529,8 @@ macro_rules! for_each_op {
             saves [input 1, input 2, input 3];
 
         /// Numbers rounded to integers and back, which trains models that will be quantized: `(q - zero) · scale`,
-        /// where `q` is `x / scale`, rounded to a whole number, halves to even, plus `zero`, clamped to `bounds`.
+        /// where `q` is `x / scale`, rounded to a whole number, halves to even, plus `zero`, clamped to `bounds`; for
+        /// NaN the lower one, as PyTorch has it.
         /// `zero` is a whole number; it and `scale` are of the dtype of `x`, `[1]`, or one for each position of an
         /// axis.
         fused fake_quantize(x: tensor, scale: tensor, zero: tensor, bounds: ([i32; 2]), axis: usize) -> one

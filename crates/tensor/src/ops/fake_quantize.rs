@@ -8,7 +8,7 @@ use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
     /// Quantizes and dequantizes: `(q - zero) · scale`, where `q` is `x / scale`, rounded to a whole number, halves to
-    /// even, plus `zero`, and clamped to `bounds`, such as `[0, 255]`. With it a model computes in training what it
+    /// even, plus `zero`, and clamped to `bounds`, such as `[0, 255]`, the lower one for NaN. With it a model computes in training what it
     /// will compute when it is quantized. Scale and zero point, a whole number, are floats: one for all, or one for
     /// each position of `axis`. The result has the dtype of `x`.
     ///

@@ -6,8 +6,8 @@ use polygrad_core::{Backend, Prepack, Result};
 use super::context;
 pub use super::linalg::linear;
 pub use super::quantized::{
-    conv_requantize_u8, conv_u8, dequantize_u8, dynamic_quantize_u8, matmul_requantize_u8, matmul_rescale_u8,
-    matmul_u8, quantize_u8,
+    binary_requantize_u8, conv_requantize_u8, conv_u8, dequantize_u8, dynamic_quantize_u8, lookup_u8,
+    matmul_requantize_u8, matmul_rescale_u8, matmul_u8, quantize_u8,
 };
 pub use super::window::{conv, max_pool};
 use crate::Tensor;

@@ -1,6 +1,6 @@
 //! Products of bytes, for code that runs quantized models.
 
-use polygrad_core::{Backend, ConvParams, DType, Error, Result, Shape};
+use polygrad_core::{Backend, BinaryOp, ConvParams, DType, Error, Result, Shape};
 
 use super::context;
 use crate::Tensor;
@@ -225,6 +225,52 @@ pub fn dequantize_u8<B: Backend>(x: &Tensor<B>, scale: &Tensor<B>, zero: &Tensor
         .map_err(fail)?;
     let value = B::dequantize_u8(&x.value, &scale.value, &zero.value).map_err(fail)?;
     Ok(cut(value, &operands, "dequantize_u8"))
+}
+
+/// For each byte of `x` the number in its place of a table, `[256]`, whose dtype the result has.
+///
+/// # Errors
+/// When shapes, dtypes or devices do not fit.
+pub fn lookup_u8<B: Backend>(x: &Tensor<B>, table: &Tensor<B>) -> Result<Tensor<B>> {
+    let operands = [x, table];
+    let fail = |e| context(e, "lookup_u8", &operands);
+    if table.shape().dims() != [256] {
+        return Err(fail(Error::shape(format!(
+            "a table of shape {}, not [256]",
+            table.shape()
+        ))));
+    }
+    of_dtypes(&operands, &[DType::U8, table.dtype()]).map_err(fail)?;
+    let value = B::lookup_u8(&x.value, &table.value).map_err(fail)?;
+    Ok(cut(value, &operands, "lookup_u8"))
+}
+
+/// `(a - zeros[0]) · scales[0]` op `(b - zeros[1]) · scales[1]` for bytes that broadcast, rounded to a whole number,
+/// halves to even, plus `zero`, clamped to 0 to 255. A product is that of the whole numbers and of the two scales.
+/// Scales are f32, zero points u8, all `[1]`.
+///
+/// # Errors
+/// When shapes, dtypes or devices do not fit, or the op neither adds nor multiplies.
+pub fn binary_requantize_u8<B: Backend>(
+    op: BinaryOp,
+    (a, b): (&Tensor<B>, &Tensor<B>),
+    zeros: [&Tensor<B>; 2],
+    scales: [&Tensor<B>; 2],
+    zero: &Tensor<B>,
+) -> Result<Tensor<B>> {
+    let operands = [a, b, zeros[0], zeros[1], zero, scales[0], scales[1]];
+    let fail = |e| context(e, "binary_requantize_u8", &operands);
+    if !matches!(op, BinaryOp::Add | BinaryOp::Mul) {
+        return Err(fail(Error::invalid(format!("{} is neither add nor mul", op.name()))));
+    }
+    let (bytes, real) = (DType::U8, DType::F32);
+    a.shape().broadcast(&b.shape()).map_err(fail)?;
+    of_dtypes(&operands, &[bytes, bytes, bytes, bytes, bytes, real, real])
+        .and_then(|()| operands[2..].iter().try_for_each(|number| one_or(number, 1)))
+        .map_err(fail)?;
+    let [zeros, scales] = [zeros, scales].map(|pair| pair.map(|number| &number.value));
+    let value = B::binary_requantize_u8(op, &a.value, &b.value, zeros, scales, &zero.value).map_err(fail)?;
+    Ok(cut(value, &operands, "binary_requantize_u8"))
 }
 
 /// Fails unless the operands have these dtypes and are on one device.

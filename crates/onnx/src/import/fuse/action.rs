@@ -49,6 +49,8 @@ pub(crate) enum Fused {
         /// Whether a weight that is NaN is replaced by 0.
         safe: bool,
     },
+    /// Of bytes, and of the table of their results.
+    Table,
     /// Of `x`, a scale and a zero point, both `[1]` in f32.
     Rounded {
         /// The least and the largest integer.
@@ -123,6 +125,11 @@ impl Fused {
                 masking,
                 safe,
             } => attention(c, *scale, (*axis, *safe), *masking),
+            Self::Table => {
+                let (x, table) = (c.x(0)?, c.x(1)?);
+                c.limits.check(&x.shape(), table.dtype())?;
+                one(inference::lookup_u8(&x, &table)?)
+            }
             Self::Rounded { bounds } => {
                 let x = c.x(0)?.to_dtype(DType::F32)?;
                 one(x.fake_quantize(&c.x(1)?, &c.x(2)?, *bounds, None)?)
@@ -149,6 +156,7 @@ impl Fused {
             | Self::ByteLstm(_)
             | Self::Forest(_)
             | Self::Attention { .. }
+            | Self::Table
             | Self::Rounded { .. } => None,
         }
     }

@@ -13,6 +13,7 @@ mod images;
 mod merge;
 mod rounded;
 mod single;
+mod tables;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -80,6 +81,7 @@ impl<'a> Draft<'a> {
 
     /// Returns the steps, the constants, and the number of slots.
     pub(super) fn fuse(mut self) -> Result<(Vec<Step>, Constants, usize)> {
+        self.tables()?;
         for i in 0..self.steps.len() {
             self.rounded(i)?;
             self.single(i)?;

@@ -193,7 +193,9 @@ pub(super) fn quantize(c: &Call<'_>) -> Results {
     }
     // The conversion saturates at the range of the dtype.
     if element.is_widened() {
-        q = q.clamp(Some(low as f64), Some(high as f64))?;
+        // NaN is the smallest number, too.
+        q = Tensor::where_(&q.gt(low as f64)?, &q, &c.full(&[], low as f64, DType::F32)?)?;
+        q = q.clamp(None, Some(high as f64))?;
     }
     Ok(smallvec![
         Value::from(q.to_dtype(element.dtype()?)?).with_element(element)

@@ -105,6 +105,28 @@ impl Placed {
         Ok((x, params))
     }
 
+    /// The parameters of the same windows on the input itself, if the backend's mean is ONNX's: with the same border on
+    /// both sides, in which no whole window lies.
+    fn plain(&self, include_pad: bool) -> Option<PoolParams> {
+        let window = &self.window;
+        let even = self
+            .borders
+            .iter()
+            .zip(&window.pads)
+            .zip(&window.kernel)
+            .all(|((border, pads), kernel)| border == pads && pads.0 == pads.1 && 2 * pads.0 <= *kernel);
+        if !even || window.dilation.iter().any(|&dilation| dilation != 1) {
+            return None;
+        }
+        let three =
+            |rest: usize, list: &dyn Fn(usize) -> Option<usize>| std::array::from_fn(|i| list(i).unwrap_or(rest));
+        let mut params = PoolParams::new(three(1, &|i| window.kernel.get(i).copied()));
+        params.stride = three(1, &|i| window.stride.get(i).copied());
+        params.padding = three(0, &|i| window.pads.get(i).map(|pads| pads.0));
+        params.count_include_pad = include_pad;
+        Some(params)
+    }
+
     /// Along an axis, the first element of each window that is inside the input, as a tensor that broadcasts.
     fn firsts(&self, c: &Call<'_>, axis: usize, extents: &[usize]) -> Result<Tensor> {
         let (before, stride, dilation) = (
@@ -247,7 +269,12 @@ pub(super) fn average_pool(c: &Call<'_>) -> Results {
     let shape = x.shape();
     let extents = spatial(&shape)?;
     let placed = place(c, extents)?;
-    let counts = placed.counts(c, extents, c.flag("count_include_pad", false)?)?;
+    let include_pad = c.flag("count_include_pad", false)?;
+    if let Some(params) = placed.plain(include_pad) {
+        c.reserve(&[&shape[..2], &placed.positions].concat(), x.dtype())?;
+        return one(x.avg_pool(&params)?);
+    }
+    let counts = placed.counts(c, extents, include_pad)?;
     // The mean of an empty window is 0.
     let counts = counts.clamp(Some(1.0), None)?;
     one((placed.sums(c, &x)? / counts.to_dtype(x.dtype())?)?)

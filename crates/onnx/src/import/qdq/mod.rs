@@ -4,7 +4,8 @@
 //! would make floats of the weights. That is what such files mean; results may differ by one step where the float
 //! product is next to a half. MatMul and Gemm without a QuantizeLinear behind them are products of bytes with a result
 //! in f32, and so are MatMulInteger with a Cast and a Mul by the scales; the bias that is added next goes with it. Ops
-//! that only move numbers or choose among them run on the bytes if the scale stays the same.
+//! that only move numbers or choose among them run on the bytes if the scale stays the same. Add, Mul and Concat become
+//! QLinearAdd, QLinearMul and QLinearConcat.
 //!
 //! Gelu in five nodes, and products of a value with its sigmoid, become one here, too, so that they may follow a
 //! product or a convolution.
@@ -13,9 +14,10 @@ mod gated;
 mod gelu;
 mod unsigned;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
-use polygrad_core::{DType, Result};
+use polygrad_core::{DType, HostTensor, Result};
 
 use super::ops::MICROSOFT;
 use crate::graph::{Attribute, Body, ElementType, Literal, Node, ValueId};
@@ -36,6 +38,9 @@ pub(crate) const MOVES: [&str; 9] = [
 /// The largest relative difference of a bias's scale from the product of the other two.
 const CLOSE: f64 = 1e-4;
 
+/// A bias of as many steps of its scale does not fit i32.
+const MOST_STEPS: f32 = 2_147_483_520.0;
+
 /// Replacements for a body's own nodes.
 #[derive(Default)]
 pub(super) struct Fused {
@@ -53,12 +58,16 @@ pub(super) fn fused(body: &Body, trained: impl Fn(&str) -> bool) -> Result<Fused
     let view = View::new(body, trained);
     let nodes = body.nodes.iter().enumerate();
     let fused = nodes.filter_map(|(i, node)| {
-        let found = view.rounded(node).or_else(|| view.moved(node));
+        let found = view
+            .rounded(node)
+            .or_else(|| view.moved(node))
+            .or_else(|| view.combined(node));
         let found = found.or_else(|| view.biased(node)).or_else(|| view.unbiased(node));
         Some((i, found.or_else(|| view.gelu(node)).or_else(|| view.gated(node))?))
     });
     let mut nodes = fused.collect();
-    let constants = unsigned::held(&view, body, &mut nodes)?;
+    let mut constants = view.made.take();
+    unsigned::held(&view, body, &mut nodes, &mut constants)?;
     Ok(Fused { nodes, constants })
 }
 
@@ -67,6 +76,9 @@ struct View<'a> {
     makers: HashMap<ValueId, &'a Node>,
     uses: HashMap<ValueId, usize>,
     constants: HashMap<ValueId, &'a Literal>,
+    /// Biases that were quantized, and the number of the body's values, which come before theirs.
+    made: RefCell<Vec<(ValueId, Literal)>>,
+    count: usize,
 }
 
 /// The operands of a DequantizeLinear or QuantizeLinear: values, scale and zero point.
@@ -116,6 +128,8 @@ impl<'a> View<'a> {
                 .map(|initializer| (initializer.value, &initializer.tensor))
                 .chain(written)
                 .collect(),
+            made: RefCell::default(),
+            count: body.values.len(),
         }
     }
 
@@ -152,6 +166,39 @@ impl<'a> View<'a> {
             inputs,
             outputs: last.outputs.clone(),
             attributes: product.attributes,
+            ..Node::default()
+        })
+    }
+
+    /// Add, Mul and Concat of dequantized operands, which end with this QuantizeLinear.
+    fn combined(&self, last: &Node) -> Option<Node> {
+        let y = self.quantized(last, "QuantizeLinear", |_| false)?;
+        let mut inner = self.alone(y.values)?;
+        if inner.op_type == "Relu" && inner.domain.is_empty() && first(y.zero.1) == lowest(y.zero.1)? {
+            // Negative values are clamped anyway.
+            inner = self.alone((*inner.inputs.first()?)?)?;
+        }
+        let op_type = match inner.op_type.as_str() {
+            "Add" => "QLinearAdd",
+            "Mul" => "QLinearMul",
+            "Concat" => "QLinearConcat",
+            _ => return None,
+        };
+        let mut inputs = Vec::with_capacity(3 * inner.inputs.len() + 2);
+        for &operand in inner.inputs.iter().filter(|_| inner.domain.is_empty()) {
+            let x = self.quantized(self.maker(operand)?, "DequantizeLinear", |_| false)?;
+            inputs.extend([x.values, x.scale.0, x.zero.0].map(Some));
+        }
+        let own = [y.scale.0, y.zero.0].map(Some);
+        let place = if op_type == "QLinearConcat" { 0 } else { inputs.len() };
+        inputs.splice(place..place, own);
+        (inner.domain.is_empty() && inputs.len() >= 5).then(|| Node {
+            name: inner.name.clone(),
+            op_type: op_type.to_owned(),
+            domain: MICROSOFT.to_owned(),
+            inputs,
+            outputs: last.outputs.clone(),
+            attributes: inner.attributes.clone(),
             ..Node::default()
         })
     }
@@ -351,8 +398,35 @@ impl<'a> View<'a> {
         fits.then_some(Quantized { values, scale, zero })
     }
 
-    /// The i32 bias that a DequantizeLinear converts with the scale of the products.
+    /// The bias in i32: what a DequantizeLinear converts with the scale of the products, or a constant in f32, which is
+    /// rounded to that scale, as ONNX Runtime does.
     fn bias(&self, id: ValueId, x: &Quantized<'_>, w: &Quantized<'_>) -> Option<ValueId> {
+        self.rounded_bias(id, x, w).or_else(|| self.whole_bias(id, x, w))
+    }
+
+    fn rounded_bias(&self, id: ValueId, x: &Quantized<'_>, w: &Quantized<'_>) -> Option<ValueId> {
+        let bias = self
+            .constants
+            .get(&id)
+            .filter(|bias| bias.element() == ElementType::F32)?
+            .host();
+        let scales = w.scale.1.host().to_f64_vec();
+        let numbers = bias.to_f64_vec();
+        let fits = bias.shape().rank() == 1 && (scales.len() == 1 || scales.len() == numbers.len());
+        let all = scales.iter().cycle().zip(numbers.iter().filter(|_| fits));
+        let whole = all.map(|(scale, number)| {
+            let steps = *number as f32 / (first(x.scale.1) as f32 * *scale as f32);
+            (steps.abs() < MOST_STEPS).then(|| steps.round_ties_even() as i32)
+        });
+        let whole: Vec<i32> = whole.collect::<Option<_>>()?;
+        let literal = HostTensor::new(*bias.shape(), whole).ok().filter(|_| fits)?;
+        let mut made = self.made.borrow_mut();
+        let value = ValueId((self.count + made.len()) as u32);
+        made.push((value, literal.into()));
+        Some(value)
+    }
+
+    fn whole_bias(&self, id: ValueId, x: &Quantized<'_>, w: &Quantized<'_>) -> Option<ValueId> {
         let node = self
             .maker(Some(id))
             .filter(|node| node.op_type == "DequantizeLinear" && matches!(node.domain.as_str(), "" | MICROSOFT))?;

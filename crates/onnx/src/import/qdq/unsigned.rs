@@ -13,13 +13,17 @@ use crate::import::ops::MICROSOFT;
 pub(super) type Constants = Vec<(ValueId, Literal)>;
 
 /// The operands of a node that may be quantized, each with its zero point.
-fn reads(node: &Node) -> &'static [(usize, usize)] {
-    match (node.domain.as_str(), node.op_type.as_str()) {
+fn reads(node: &Node) -> Vec<(usize, usize)> {
+    let fixed: &[(usize, usize)] = match (node.domain.as_str(), node.op_type.as_str()) {
         ("" | MICROSOFT, "DequantizeLinear") | (MICROSOFT, "QLinearSigmoid" | "QLinearLeakyRelu") => &[(0, 2)],
         ("", "QLinearConv" | "QLinearMatMul") | (MICROSOFT, "QGemm" | "QLinearAdd" | "QLinearMul") => &[(0, 2), (3, 5)],
         (MICROSOFT, "MatMulIntegerToFloat") => &[(0, 4), (1, 5)],
+        (MICROSOFT, "QLinearConcat") => {
+            return (2..node.inputs.len()).step_by(3).map(|data| (data, data + 2)).collect();
+        }
         _ => &[],
-    }
+    };
+    fixed.to_vec()
 }
 
 /// The zero point of a node's result.
@@ -29,6 +33,7 @@ fn writes(node: &Node) -> Option<usize> {
         (MICROSOFT, "QLinearSigmoid" | "QLinearLeakyRelu") => Some(4),
         ("", "QLinearConv" | "QLinearMatMul") | (MICROSOFT, "QLinearAdd" | "QLinearMul") => Some(7),
         (MICROSOFT, "QGemm") => Some(8),
+        (MICROSOFT, "QLinearConcat") => Some(1),
         _ => None,
     }
 }
@@ -43,7 +48,12 @@ fn operand(node: &Node, i: usize) -> Option<ValueId> {
 
 /// Replaces the zero points of all nodes that write or read such activations, unless other nodes read them too; `nodes`
 /// has replacements for nodes of the body.
-pub(super) fn held(view: &View<'_>, body: &Body, nodes: &mut HashMap<usize, Node>) -> Result<Constants> {
+pub(super) fn held(
+    view: &View<'_>,
+    body: &Body,
+    nodes: &mut HashMap<usize, Node>,
+    constants: &mut Constants,
+) -> Result<()> {
     let signed = |id: Option<ValueId>| {
         let literal = view.constants.get(&id?).copied()?;
         (literal.element() == ElementType::I8).then_some(literal)
@@ -51,7 +61,6 @@ pub(super) fn held(view: &View<'_>, body: &Body, nodes: &mut HashMap<usize, Node
     let kept = kept(body, nodes, |id| signed(id).is_some());
     let mut held = HashSet::new();
     let mut made = HashMap::new();
-    let mut constants = Vec::new();
     for (i, own) in body.nodes.iter().enumerate() {
         let node = nodes.get(&i).unwrap_or(own);
         let Some(Some(output)) = node.outputs.first().copied() else {
@@ -81,7 +90,7 @@ pub(super) fn held(view: &View<'_>, body: &Body, nodes: &mut HashMap<usize, Node
         }
         nodes.extend(changed.map(|node| (i, node)));
     }
-    Ok(constants)
+    Ok(())
 }
 
 /// Values that must keep their type, since other nodes read them.

@@ -1,9 +1,10 @@
 //! Products of bytes.
 
-use polygrad_tensor::ErrorKind::{DType as BadDType, NoGradient, Shape};
+use polygrad_core::BinaryOp;
+use polygrad_tensor::ErrorKind::{DType as BadDType, InvalidArgument, NoGradient, Shape};
 use polygrad_tensor::inference::{
-    conv_requantize_u8, conv_u8, dequantize_u8, dynamic_quantize_u8, matmul_requantize_u8, matmul_rescale_u8,
-    matmul_u8, quantize_u8,
+    binary_requantize_u8, conv_requantize_u8, conv_u8, dequantize_u8, dynamic_quantize_u8, lookup_u8,
+    matmul_requantize_u8, matmul_rescale_u8, matmul_u8, quantize_u8,
 };
 use polygrad_tensor::{BlockScheme, ConvParams, DType};
 
@@ -98,6 +99,35 @@ fn conversions() {
         real(&bytes(&[2]), &bytes(&[2])),
         Shape,
         &["dequantize_u8", "[2]", "[1]"],
+    );
+    let found = |x: &Tensor, table: &Tensor| lookup_u8(x, table).map(drop);
+    fails(found(&zero, &f32(&[255])), Shape, &["lookup_u8", "[255]", "[256]"]);
+    fails(found(&x, &f32(&[256])), BadDType, &["lookup_u8", "f32", "u8"]);
+}
+
+#[test]
+fn sums_of_bytes() {
+    let (a, b, zero, one) = (bytes(&[2, 3]), bytes(&[3]), bytes(&[1]), f32(&[1]));
+    let name = "binary_requantize_u8";
+    let sum = |op, b: &Tensor, zeros: [&Tensor; 2], scale: &Tensor| {
+        binary_requantize_u8(op, (&a, b), zeros, [&one, scale], &zero).map(drop)
+    };
+    sum(BinaryOp::Add, &b, [&zero, &zero], &one).unwrap();
+    fails(
+        sum(BinaryOp::Sub, &b, [&zero, &zero], &one),
+        InvalidArgument,
+        &[name, "sub"],
+    );
+    fails(
+        sum(BinaryOp::Mul, &bytes(&[2]), [&zero, &zero], &one),
+        Shape,
+        &[name, "[2]", "[2, 3]"],
+    );
+    fails(sum(BinaryOp::Add, &b, [&zero, &b], &one), Shape, &[name, "[3]", "[1]"]);
+    fails(
+        sum(BinaryOp::Add, &b, [&zero, &zero], &zero),
+        BadDType,
+        &[name, "u8", "f32"],
     );
 }
 

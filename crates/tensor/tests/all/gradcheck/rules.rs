@@ -40,6 +40,8 @@ const WITHOUT: &[&str] = &[
     "QuantizeU8",
     "DynamicQuantizeU8",
     "DequantizeU8",
+    "LookupU8",
+    "BinaryRequantizeU8",
     "Prepack",
     "MaxPoolBackward",
     "AvgPoolBackward",

@@ -2,7 +2,7 @@
 //!
 //! Like ONNX Runtime, they compute in f32 and round to even. ONNX Runtime may use a table of such results.
 
-use polygrad_core::{Activation, DType, Error, Result};
+use polygrad_core::{Activation, BinaryOp, DType, Error, Result};
 use polygrad_tensor::{Tensor, inference};
 use smallvec::smallvec;
 
@@ -95,8 +95,44 @@ fn fits(c: &Call<'_>, a: usize, b: usize) -> Result<()> {
     c.reserve(&shape, DType::F32).map(drop)
 }
 
+/// A sum or a product of numbers of 8 bits, in one pass, if their scales are known on the host.
+fn in_bytes(c: &Call<'_>, op: BinaryOp) -> Result<Option<Value>> {
+    let eight = |i: usize| Ok::<_, Error>(matches!(c.element(i)?, ElementType::U8 | ElementType::I8));
+    let plain = |scale: usize| -> Result<bool> {
+        let known = c.value(scale).is_some_and(|value| value.on_host().is_some());
+        let zero = scale + 1;
+        let single = c.has(zero) && c.shape(zero)?.numel() == 1 && c.shape(scale)?.numel() == 1;
+        Ok(known && single && eight(zero)?)
+    };
+    let alike = |i: usize| Ok::<_, Error>(c.element(i)? == c.element(i + 2)?);
+    if !(plain(1)? && plain(4)? && plain(6)? && alike(0)? && alike(3)?) {
+        return Ok(None);
+    }
+    let number = |i: usize| Ok::<_, Error>(c.floats(i)?[0] as f32);
+    let (a, b, y) = (number(1)?, number(4)?, number(6)?);
+    let factors = match op {
+        BinaryOp::Mul => [a * b / y, 1.0],
+        _ => [a / y, b / y],
+    };
+    let part = |i: usize| {
+        let element = c.element(i)?;
+        Ok::<_, Error>((whole::bytes(&c.x(i)?, element)?, whole::zero_byte(c, i + 2, element)?))
+    };
+    let ((left, left_zero), (right, right_zero)) = (part(0)?, part(3)?);
+    let scales = [c.make(vec![factors[0]], &[1])?, c.make(vec![factors[1]], &[1])?];
+    let element = c.element(7)?;
+    let zero = whole::zero_byte(c, 7, element)?;
+    let [scale, other] = &scales;
+    let zeros = [&left_zero, &right_zero];
+    let sum = inference::binary_requantize_u8(op, (&left, &right), zeros, [scale, other], &zero)?;
+    whole::numbers(sum, element).map(Some)
+}
+
 fn add(c: &Call<'_>) -> Results {
     fits(c, 0, 3)?;
+    if let Some(y) = in_bytes(c, BinaryOp::Add)? {
+        return Ok(smallvec![y]);
+    }
     let scale = scale_of(c, 6)?;
     let part = |i: usize| scaled(c, i, i + 2, (scale_of(c, i + 1)? / &scale)?);
     rounded(c, &(part(0)? + part(3)?)?, 7, 0)
@@ -104,6 +140,9 @@ fn add(c: &Call<'_>) -> Results {
 
 fn multiply(c: &Call<'_>) -> Results {
     fits(c, 0, 3)?;
+    if let Some(y) = in_bytes(c, BinaryOp::Mul)? {
+        return Ok(smallvec![y]);
+    }
     let scale = ((scale_of(c, 1)? * scale_of(c, 4)?)? / scale_of(c, 6)?)?;
     let product = (centered(c, 0, 2)? * centered(c, 3, 5)?)?;
     rounded(c, &(product * scale)?, 7, 0)
@@ -135,11 +174,25 @@ fn concat(c: &Call<'_>) -> Results {
             "{count} operands after the scale and the zero point: three for each part are needed"
         )));
     }
-    let parts = (0..count / 3).map(|part| real(c, 2 + 3 * part, 3 + 3 * part, 4 + 3 * part));
+    let element = c.element(1)?;
+    let floats_of = |value: &Value| value.host()?.try_to_f64_vec();
+    let parts = (0..count / 3).map(|part| {
+        let [values, scale, zero] = [2, 3, 4].map(|place| place + 3 * part);
+        let same = |a: usize, b: usize| match (c.value(a), c.value(b)) {
+            (Some(a), Some(b)) => Ok(a.on_host().is_some() && b.on_host().is_some() && floats_of(a)? == floats_of(b)?),
+            _ => Ok::<_, Error>(false),
+        };
+        if c.element(values)? == element && same(scale, 0)? && same(zero, 1)? {
+            return c.x(values);
+        }
+        let made = rounded(c, &(real(c, values, scale, zero)? / scale_of(c, 0)?)?, 1, 1)?;
+        let value = made.first().ok_or_else(|| malformed("QuantizeLinear gives nothing"))?;
+        value.tensor(c.device)
+    });
     let parts = parts.collect::<Result<Vec<_>>>()?;
     let axis = c.axis("axis", 0, parts[0].rank())?;
     let joined = Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize)?;
-    rounded(c, &(joined / scale_of(c, 0)?)?, 1, 1)
+    Ok(smallvec![Value::from(joined).with_element(element)])
 }
 
 fn choose(c: &Call<'_>) -> Results {
@@ -170,14 +223,22 @@ fn global_average_pool(c: &Call<'_>) -> Results {
 
 fn pooled(c: &Call<'_>) -> Results {
     let last = c.flag("channels_last", false)?;
-    let x = real(c, 0, 1, 2)?;
+    // Of whole numbers, so that a mean that lies between two of them does so exactly.
+    let x = centered(c, 0, 2)?;
     spatial(&x.shape())?;
     let x = [Some(Value::from(if last { channels_first(&x)? } else { x }))];
     let made = average_pool(&on(c, &x))?;
     let value = made.first().ok_or_else(|| malformed("AveragePool gives nothing"))?;
     let y = value.tensor(c.device)?;
     let y = if last { channels_last(&y)? } else { y };
-    rounded(c, &(y / scale_of(c, 3)?)?, 4, 0)
+    // The zero point is added before the sum is rounded.
+    let mut sum = (y * (scale_of(c, 1)? / scale_of(c, 3)?)?)?;
+    let element = c.element(if c.has(4) { 4 } else { 0 })?;
+    if c.has(4) {
+        sum = (sum + single(c, 4)?.to_dtype(DType::F32)?)?;
+    }
+    let zero = Tensor::full((), 0i64, (c.device, DType::I32))?;
+    Ok(smallvec![requantized(&sum, &zero, element)?])
 }
 
 fn convolved(c: &Call<'_>) -> Results {
