@@ -221,7 +221,8 @@ fn conversions(samples: &mut Vec<Sample>) {
             samples.push(Sample::new(Op::LookupU8, vec![bytes(dims), table], ""));
         }
     }
-    // Of equal shapes, one number for each of some rows, for each column, and for all; sums that are cut off.
+    // Of equal shapes, one number for each of some rows, for each column, and for all; sums that are cut off. Products
+    // by these scales are exact.
     for (a, b) in [
         (&[3, 70][..], &[3, 70][..]),
         (&[2, 3, 5, 7], &[2, 3, 1, 1]),
@@ -234,8 +235,8 @@ fn conversions(samples: &mut Vec<Sample>) {
         (&[0, 3], &[1]),
     ] {
         for (op, scales) in [
-            (BinaryOp::Add, [&[0.73][..], &[0.41][..]]),
-            (BinaryOp::Mul, [&[0.0123], &[1.0]]),
+            (BinaryOp::Add, [&[0.75][..], &[0.4375][..]]),
+            (BinaryOp::Mul, [&[0.011_718_75], &[1.0]]),
         ] {
             let [left, right] = scales.map(|scale| Operand::drawn(&[1], Fill::Listed(scale)).of(DType::F32));
             let all = vec![
