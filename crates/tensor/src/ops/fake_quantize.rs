@@ -8,9 +8,9 @@ use crate::graph::record;
 
 impl<B: Backend> Tensor<B> {
     /// Quantizes and dequantizes: `(q - zero) · scale`, where `q` is `x / scale`, rounded to a whole number, halves to
-    /// even, plus `zero`, and clamped to `bounds`, such as `[0, 255]`, the lower one for NaN. With it a model computes in training what it
-    /// will compute when it is quantized. Scale and zero point, a whole number, are floats: one for all, or one for
-    /// each position of `axis`. The result has the dtype of `x`.
+    /// even, plus `zero`, and clamped to `bounds`, such as `[0, 255]`; NaN becomes the lower one. With it a model
+    /// computes in training what it will compute when it is quantized. Scale and zero point, a whole number, are
+    /// floats: one for all, or one for each position of `axis`. The result has the dtype of `x`.
     ///
     /// The gradient passes as if nothing were rounded, except where `q` was clamped, where it is 0. The scale's is
     /// `q - zero - x / scale`, or `q - zero` where `q` was clamped; the zero point's is 0, or `-scale` where `q` was
