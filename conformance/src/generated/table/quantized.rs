@@ -216,9 +216,9 @@ fn conversions(samples: &mut Vec<Sample>) {
         samples.push(Sample::new(Op::QuantizeU8, vec![reals, scale(), byte(&[121.0])], ""));
         let all = vec![bytes(dims), scale(), byte(&[121.0])];
         samples.push(Sample::new(Op::DequantizeU8, all, ""));
-        for dtype in [DType::U8, DType::F32] {
+        for (dtype, words) in [(DType::U8, "of bytes"), (DType::F32, "of floats")] {
             let table = Operand::drawn(&[256], Fill::Range(0.0, 255.0)).of(dtype);
-            samples.push(Sample::new(Op::LookupU8, vec![bytes(dims), table], ""));
+            samples.push(Sample::new(Op::LookupU8, vec![bytes(dims), table], words));
         }
     }
     // Of equal shapes, one number for each of some rows, for each column, and for all; sums that are cut off. Products

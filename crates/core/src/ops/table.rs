@@ -515,7 +515,7 @@ macro_rules! for_each_op {
             op: BinaryOp, a: tensor, b: tensor, zeros: pair, scales: pair, zero: tensor
         ) -> one
             as BinaryRequantizeU8 { op: BinaryOp }, named "binary_requantize_u8", for bytes
-            gives [shaped(a, a.shape.broadcast(&b.shape)?)];
+            gives [result(a.shape.broadcast(&b.shape)?, DType::U8)];
 
         /// `x Wᵀ` for `x […, k]`, or, if `transposed`, `x W` for `x […, n]`, where `W [n, k]` is made of numbers of few
         /// bits in blocks: `(number - zero point) · scale`. The numbers are in u8 `[n, k · bits / 8]` as the
