@@ -234,9 +234,9 @@ fn conversions(samples: &mut Vec<Sample>) {
         (&[0, 3], &[3]),
         (&[0, 3], &[1]),
     ] {
-        for (op, scales) in [
-            (BinaryOp::Add, [&[0.75][..], &[0.4375][..]]),
-            (BinaryOp::Mul, [&[0.011_718_75], &[1.0]]),
+        for (op, scales, words) in [
+            (BinaryOp::Add, [&[0.75][..], &[0.4375][..]], "sum"),
+            (BinaryOp::Mul, [&[0.011_718_75], &[1.0]], "product"),
         ] {
             let [left, right] = scales.map(|scale| Operand::drawn(&[1], Fill::Listed(scale)).of(DType::F32));
             let all = vec![
@@ -248,7 +248,7 @@ fn conversions(samples: &mut Vec<Sample>) {
                 right,
                 byte(&[90.0]),
             ];
-            samples.push(Sample::new(Op::BinaryRequantizeU8 { op }, all, ""));
+            samples.push(Sample::new(Op::BinaryRequantizeU8 { op }, all, words));
         }
     }
     // Of both signs and of one, all 0, NaN and infinities, more than a task's share.
