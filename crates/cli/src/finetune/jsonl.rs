@@ -39,7 +39,7 @@ pub(super) fn each(
         }
         let text = std::str::from_utf8(&bytes).map_err(|e| bad(&e.to_string()))?;
         let text = text.trim_end_matches(['\n', '\r']);
-        // Programs of Windows begin a file with a byte order mark.
+        // Some Windows programs write a byte order mark first.
         let text = if line == 1 {
             text.trim_start_matches('\u{feff}')
         } else {
@@ -48,7 +48,7 @@ pub(super) fn each(
         // Serde would read a list as the fields of an object, in order.
         match text.trim_start().chars().next() {
             None => {}
-            Some('[') => return Err(bad("it is a list, and no object")),
+            Some('[') => return Err(bad("it is a list, not an object")),
             Some(_) => take(line, text).map_err(|what| bad(&what))?,
         }
     }

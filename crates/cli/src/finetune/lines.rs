@@ -274,7 +274,7 @@ impl<'a> Found<'a> {
         Self { examples, ..*self }
     }
 
-    /// Splits off and returns the last tenth of the examples, or at least so many.
+    /// Removes the last tenth of the examples, at least `least` of them, and returns them.
     fn split_off(&mut self, least: usize) -> Self {
         let count = self.examples.len();
         let last = self.examples.split_off(count.saturating_sub((count / 10).max(least)));

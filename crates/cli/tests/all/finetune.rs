@@ -211,7 +211,7 @@ fn bad_input_is_named_before_anything_is_written() {
         ("{\"prompt\": \"red\"}", "missing field `completion`"),
         ("{\"prompt\": \"red\", \"completion\": \"\"}", "the completion is empty"),
         ("{\"prompt\": 3, \"completion\": \"red\"}", "invalid type"),
-        ("[\"red\", \"blue\"]", "it is a list, and no object"),
+        ("[\"red\", \"blue\"]", "it is a list, not an object"),
     ] {
         scene.write("bad.jsonl", format!("{good}{line}\n").as_bytes());
         let text = scene.fails(
@@ -272,7 +272,7 @@ fn bad_input_is_named_before_anything_is_written() {
         ],
     );
     assert!(!scene.path("none").exists());
-    // A mark of Windows before the first line.
+    // A byte order mark before the first line.
     scene.write("marked.jsonl", format!("\u{feff}{good}").as_bytes());
     scene.ok("finetune llama --data marked.jsonl --lora --epochs 1 --out marked --threads 1");
     scene.fails(
