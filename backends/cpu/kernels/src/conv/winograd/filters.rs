@@ -91,7 +91,12 @@ impl Filters {
     pub(super) fn panel(&self, group: usize, place: usize, panel: usize) -> *const f32 {
         let panel = (group * PLACES + place) * self.panels + panel;
         let values = self.values.as_ptr().cast_const().cast::<f32>();
-        values.wrapping_add(panel * self.rows * self.width)
+        values.wrapping_add(panel * self.panel_len())
+    }
+
+    /// Elements of a panel.
+    pub(super) fn panel_len(&self) -> usize {
+        self.rows * self.width
     }
 
     /// Address of the register of an input channel and of the output channels from `output` on.

@@ -183,33 +183,27 @@ impl Products<'_> {
             let row = place * self.tiles;
             for top in (0..self.inputs).step_by(depth) {
                 let update = if top == 0 { Update::set() } else { Update::add() };
-                for left in (0..self.channels).step_by(width) {
-                    let panel = self.filters.panel(self.group, place, (self.first + left) / width);
-                    // Patches and products have a row for each tile, and the panel has one for each input channel.
-                    level.run(Rows {
-                        rows: self.tiles,
-                        a: Mat::new(
-                            self.patches.wrapping_add(row * self.step + top),
-                            self.step.cast_signed(),
-                            1,
-                        ),
-                        tile: None,
-                        // Whole registers, since the products' rows are as long as panels.
-                        columns: (self.channels - left).next_multiple_of(lanes).min(width),
-                        k: depth.min(self.inputs - top),
-                        b: B {
-                            ptr: panel.wrapping_add(top * width),
-                            panel: 0,
-                            row: width.cast_signed(),
-                        },
-                        c: MatMut::new(
-                            self.to.wrapping_add(row * self.to_step + left),
-                            self.to_step.cast_signed(),
-                            1,
-                        ),
-                        update,
-                    });
-                }
+                let panel = self.filters.panel(self.group, place, self.first / width);
+                // Patches and products have a row for each tile, and a panel has one for each input channel.
+                level.run(Rows {
+                    rows: self.tiles,
+                    a: Mat::new(
+                        self.patches.wrapping_add(row * self.step + top),
+                        self.step.cast_signed(),
+                        1,
+                    ),
+                    tile: None,
+                    // Whole registers, since the products' rows are as long as panels.
+                    columns: self.channels.next_multiple_of(lanes),
+                    k: depth.min(self.inputs - top),
+                    b: B {
+                        ptr: panel.wrapping_add(top * width),
+                        panel: self.filters.panel_len(),
+                        row: width.cast_signed(),
+                    },
+                    c: MatMut::new(self.to.wrapping_add(row * self.to_step), self.to_step.cast_signed(), 1),
+                    update,
+                });
             }
         }
     }
