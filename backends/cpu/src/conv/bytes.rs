@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use polygrad_core::{ConvParams, DType, Result, Shape};
 
-use super::{few_on, output_shape, product};
+use super::{by_positions, few_on, output_shape, product};
 use crate::Pointer;
 use crate::gemm::bytes::Zeros;
 use crate::gemm::bytes::windows::{Convolution, Filters, Out};
@@ -13,8 +13,8 @@ use crate::ops::convert;
 use crate::ops::quantized::{numbers_for, operand};
 use crate::ops::rescale::{self, Rows};
 use crate::{CpuDevice, CpuTensor};
+use polygrad_cpu_kernels::conv::filters;
 use polygrad_cpu_kernels::conv::geometry::Geometry;
-use polygrad_cpu_kernels::conv::{few, filters};
 
 /// The most outputs of a group that are computed in floats.
 const FEW: usize = 2;
@@ -190,10 +190,7 @@ fn centred_filters(weight: &CpuTensor, zeros: Zeros<'_>) -> Result<CpuTensor> {
 fn exact_sums(x: &CpuTensor, weight: &CpuTensor, shape: Shape, g: &Geometry) -> Result<CpuTensor> {
     let mut out = CpuTensor::empty(shape, DType::F32, x.device())?;
     match few_on(x, g) {
-        // SAFETY: all three are contiguous and have the shapes of the geometry.
-        Some(device) => unsafe {
-            few::forward(device, g, x.typed()?, weight.typed()?, None, out.ptr_mut().cast())?;
-        },
+        Some(device) => by_positions(device, g, (x, weight), None, &mut out)?,
         None => product::forward::<f32>(x, weight, &mut out, g, None)?,
     }
     Ok(out)

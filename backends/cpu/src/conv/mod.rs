@@ -12,6 +12,7 @@ pub(crate) use pool::{avg_pool, avg_pool_backward, max_pool, max_pool_backward};
 
 use polygrad_core::{Activation, ConvParams, DType, Error, Result, Scalar, Shape, decompose};
 use polygrad_cpu_kernels::conv::geometry::Geometry;
+use polygrad_cpu_kernels::conv::lanes::{self, Fold};
 use polygrad_cpu_kernels::conv::{Epilogue, Filters, direct, few, filters, winograd};
 
 use crate::fused::vectors;
@@ -93,9 +94,7 @@ pub(crate) fn convolve(
     let (x, weight) = (x.contiguous()?, weight.contiguous()?);
     let geometry = Geometry::of_conv(x.shape(), weight.shape(), &shape, params);
     if let Some(device) = few_on(&x, &geometry) {
-        let to = out.ptr_mut().cast();
-        // SAFETY: all three are contiguous and have the shapes of the geometry.
-        unsafe { few::forward(device, &geometry, x.typed()?, weight.typed()?, epilogue, to)? };
+        by_positions(device, &geometry, (&x, &weight), epilogue, &mut out)?;
         return Ok(out);
     }
     if let Some(device) = direct_on(&x, &geometry).filter(|_| !product::suits(&geometry)) {
@@ -123,6 +122,30 @@ pub(crate) fn convolve(
     }
     for_real!(dtype, forward(&x, &weight, &mut out, &geometry, epilogue))?;
     Ok(out)
+}
+
+/// A convolution to few channels, for which [`few::suits`] holds; all tensors are contiguous.
+fn by_positions(
+    device: CpuDevice,
+    g: &Geometry,
+    (x, weight): (&CpuTensor, &CpuTensor),
+    epilogue: Option<&Epilogue<'_>>,
+    out: &mut CpuTensor,
+) -> Result<()> {
+    let kept = weight.packed::<Filters>();
+    let (x, weight, to) = (x.typed::<f32>()?, weight.typed::<f32>()?, out.ptr_mut().cast());
+    // SAFETY: all three are contiguous and have the shapes of the geometry.
+    unsafe {
+        if !lanes::suits(device, g) {
+            return few::forward(device, g, x, weight, epilogue, to);
+        }
+        filters::with(
+            kept.map(|kept| &kept.lanes),
+            |filters| filters.are_of(device, g),
+            || lanes::Filters::new(device, g, weight),
+            |filters| lanes::forward(device, g, x, &Fold::Sum(filters, epilogue), to),
+        )
+    }
 }
 
 /// See [`polygrad_core::Backend::prepack`]: adds a slot for the filters in the layout of the kernels, and the f32

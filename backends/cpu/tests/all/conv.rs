@@ -144,6 +144,35 @@ fn windows_of_three_by_three_agree_with_the_reference() {
     }
 }
 
+/// Planes that are transposed, so that channels are in the lanes: some more than registers hold, and some fewer.
+#[test]
+fn depthwise_convolutions_of_small_planes_agree_with_the_reference() {
+    let device = CpuDevice::new(2, Kernels::Simd).unwrap();
+    for channels in [3, 24, 41] {
+        for (stride, padding, dilation) in [(1, 2, 1), (2, 2, 1), (1, 0, 1), (3, 1, 1), (1, 2, 2)] {
+            let params = ConvParams {
+                stride: [stride; 3],
+                padding: [padding; 3],
+                dilation: [dilation; 3],
+                groups: channels,
+            };
+            for (image, window) in [([4, 4], [5, 5]), ([7, 9], [3, 3]), ([1, 6], [1, 4]), ([30, 5], [3, 2])] {
+                let (x, weight) = ([3, channels, image[0], image[1]], [channels, 1, window[0], window[1]]);
+                check(device, &x, &weight, params, DType::F32);
+            }
+            check(device, &[2, channels, 11], &[channels, 1, 5], params, DType::F32);
+            check(
+                device,
+                &[2, channels, 3, 4, 5],
+                &[channels, 1, 2, 3, 3],
+                params,
+                DType::F32,
+            );
+            check(device, &[2, channels, 4, 4], &[channels, 1, 3, 3], params, DType::F16);
+        }
+    }
+}
+
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     for (x, weight) in [
@@ -184,13 +213,14 @@ fn threads_change_no_bit(shape: Shape, weight: Shape) {
 #[test]
 fn packed_filters_and_what_follows_change_no_bit() {
     // Weights, groups: of few channels, of panels that end within a group, of groups that fill theirs.
-    let cases: [(&[usize], usize); 7] = [
+    let cases: [(&[usize], usize); 8] = [
         (&[4, 16, 3, 3], 1),
         (&[20, 16, 3, 3], 1),
         (&[20, 8, 3, 3], 2),
         (&[64, 8, 3, 3], 2),
         (&[64, 16, 1, 1], 1),
         (&[16, 1, 3, 3], 16),
+        (&[37, 1, 3, 3], 37),
         (&[37, 16, 2, 3], 1),
     ];
     for kernels in [Kernels::Scalar, Kernels::Simd] {
@@ -210,7 +240,7 @@ fn packed_filters_and_what_follows_change_no_bit() {
                         ..ConvParams::default()
                     };
                     let what = format!("{device} {dims:?} {params:?}");
-                    let (x, weight) = (random(&[5, 16, 12, 13], 1), random(dims, 2));
+                    let (x, weight) = (random(&[5, dims[1] * groups, 12, 13], 1), random(dims, 2));
                     let packed = Cpu::prepack(&weight, Prepack::Conv).unwrap();
                     let values = |x: &<Cpu as Backend>::Tensor| Cpu::to_host(x).unwrap().to_vec::<f32>().unwrap();
                     assert_eq!(values(&packed), values(&weight), "{what}");

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use polygrad_core::Result;
 
 use super::geometry::Geometry;
-use super::{Epilogue, direct};
+use super::{Epilogue, MAX_ROWS, direct};
 use crate::CpuDevice;
 use crate::Pointer;
 use crate::buffers::Buffer;
@@ -19,28 +19,13 @@ use crate::simd::{Kernel, Simd};
 /// Approximate bytes of a task's copy: it stays in the first levels of the cache.
 const COPY: usize = 96 << 10;
 
-/// The most elements of a window whose products are added to one sum before that is added to the total.
-const MAX_ROWS: usize = 320;
-
 /// Lanes of the largest register.
 const MAX_LANES: usize = 16;
-
-/// The number of lanes of a register.
-struct Lanes;
-
-impl Kernel for Lanes {
-    type Out = usize;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> usize {
-        S::N
-    }
-}
 
 /// Whether a convolution with so few output channels is computed this way: at least half of the lanes of a register
 /// that holds the channels of a position would be idle.
 pub fn suits(device: CpuDevice, g: &Geometry) -> bool {
-    (direct::is_narrow(g) || 2 * g.outputs <= device.level().run(Lanes)) && g.inputs * g.taps() > 0
+    (direct::is_narrow(g) || 2 * g.outputs <= device.level().lanes()) && g.inputs * g.taps() > 0
 }
 
 /// Convolves images to `g.outputs` channels per group, and applies the epilogue.

@@ -4,13 +4,14 @@ use std::sync::OnceLock;
 
 use polygrad_core::Result;
 
-use super::{direct, winograd};
+use super::{direct, lanes, winograd};
 
 /// A weight's filters in each form that a convolution has asked for; the form depends on the images.
 #[derive(Default)]
 pub struct Filters {
     pub direct: OnceLock<direct::Filters>,
     pub winograd: OnceLock<winograd::Filters>,
+    pub lanes: OnceLock<lanes::Filters>,
 }
 
 /// Calls `run` with the kept filters if they fit, else with new ones, which are then kept.

@@ -72,6 +72,11 @@ impl Level {
         levels
     }
 
+    /// Elements of a register of f32.
+    pub fn lanes(self) -> usize {
+        self.run(Count)
+    }
+
     /// A short name in lower case.
     pub fn name(self) -> &'static str {
         match self {
@@ -131,6 +136,18 @@ pub trait Kernel {
 
     /// Must be `#[inline(always)]`, like everything in it that is to be compiled for the level.
     fn run<S: Simd>(self, simd: S) -> Self::Out;
+}
+
+/// See [`Level::lanes`].
+struct Count;
+
+impl Kernel for Count {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> usize {
+        S::N
+    }
 }
 
 /// Registers of one element type.

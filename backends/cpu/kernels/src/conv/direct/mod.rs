@@ -83,12 +83,13 @@ fn flat(g: &Geometry) -> Geometry {
     }
 }
 
-/// Transposes rows of channels, `width` elements apart, to channels that are `step` elements apart.
+/// Transposes rows of channels, `width` elements apart, to channels that are `step` elements apart. The last squares
+/// overlap those before them, which is faster than single elements.
 ///
 /// # Safety
 /// The rows and channels must be readable at `from` and writable at `to`.
 #[inline(always)]
-unsafe fn turn<S: Simd>(
+pub(super) unsafe fn turn<S: Simd>(
     s: S,
     from: *const f32,
     width: usize,
@@ -96,24 +97,24 @@ unsafe fn turn<S: Simd>(
     to: *mut f32,
     step: usize,
 ) {
-    let whole = |n: usize| n / S::N * S::N;
     // SAFETY: by the caller.
     unsafe {
-        let one = |row: usize, channel: usize| {
-            to.add(channel * step + row)
-                .write(from.add(row * width + channel).read())
-        };
-        for row in (0..whole(rows)).step_by(S::N) {
-            for channel in (0..whole(channels)).step_by(S::N) {
+        if rows < S::N || channels < S::N {
+            for row in 0..rows {
+                for channel in 0..channels {
+                    let one = from.add(row * width + channel).read();
+                    to.add(channel * step + row).write(one);
+                }
+            }
+            return;
+        }
+        for row in (0..rows).step_by(S::N) {
+            let row = row.min(rows - S::N);
+            for channel in (0..channels).step_by(S::N) {
+                let channel = channel.min(channels - S::N);
                 let square = from.add(row * width + channel);
                 s.transpose(square, width.cast_signed(), to.add(channel * step + row), step);
             }
-            for channel in whole(channels)..channels {
-                (row..row + S::N).for_each(|row| one(row, channel));
-            }
-        }
-        for channel in 0..channels {
-            (whole(rows)..rows).for_each(|row| one(row, channel));
         }
     }
 }
