@@ -6,12 +6,13 @@ use polygrad_core::{DType, Error, PoolParams, Result, Shape, dispatch_dtype};
 
 use super::max_rows::MaxRows;
 use super::max_values::max_values;
-use super::wide;
+use super::{vectors_on, wide};
 use crate::CpuTensor;
 use crate::Pointer;
 use crate::ops::half::Half;
 use crate::ops::{convert, floats, numbers};
 use polygrad_cpu_kernels::conv::geometry::Geometry;
+use polygrad_cpu_kernels::conv::lanes::{self, Fold};
 
 fn sees_nothing(op: &'static str, x: &CpuTensor) -> Error {
     Error::invalid("a window lies wholly in the border")
@@ -75,6 +76,12 @@ pub(crate) fn max_pool(x: &CpuTensor, params: &PoolParams, positions: bool) -> R
                 });
             });
             return Ok((values, places));
+        }
+        if alone && lanes::suits(x.device(), &g) {
+            let to = values.ptr_mut().cast();
+            // SAFETY: both are contiguous and have the shapes of the geometry.
+            unsafe { lanes::forward(x.device(), &g, x.typed()?, &Fold::Max, to)? };
+            return Ok((values, None));
         }
         if alone {
             max_values::<f32>(level, &g, &x, &mut values)?;
@@ -258,6 +265,16 @@ pub(crate) fn avg_pool(x: &CpuTensor, params: &PoolParams) -> Result<CpuTensor> 
     }
     let (x, shape, g) = prepare("avg_pool", x, params)?;
     let mut out = CpuTensor::empty(shape, x.dtype(), x.device())?;
+    if shape.numel() > 0
+        && let Some(device) = vectors_on(&x).filter(|_| lanes::suits_means(&g))
+    {
+        let divisor = |at| divisor(&g, params, place(&g, at), window(&g, place(&g, at)).1.iter().product()) as f32;
+        let divisors: Vec<f32> = (0..g.out_plane()).map(divisor).collect();
+        let to = out.ptr_mut().cast();
+        // SAFETY: both are contiguous and have the shapes of the geometry.
+        unsafe { lanes::forward(device, &g, x.typed()?, &Fold::Mean(&divisors), to)? };
+        return Ok(out);
+    }
     let (plane, out_plane) = (g.plane(), g.out_plane());
     let ns = (out_plane * (4 + g.taps())) as f32;
     macro_rules! run {

@@ -463,8 +463,9 @@ fn pools_and_their_gradients_agree() {
         (3, 2, 1, 1, true),
         (2, 3, 1, 1, true),
     ];
-    let inputs: [&[usize]; 6] = [
+    let inputs: [&[usize]; 7] = [
         &[2, 3, 8, 9],
+        &[2, 21, 5, 6],
         &[1, 2, 7],
         &[1, 2, 3, 45],
         &[2, 1, 6, 6, 6],

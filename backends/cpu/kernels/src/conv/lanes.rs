@@ -22,6 +22,9 @@ const MAX_POSITIONS: usize = 1024;
 const LONG: usize = 48;
 const SMALL: usize = 256;
 
+/// Lanes of the largest register.
+const MAX_LANES: usize = 16;
+
 /// Positions whose sums are in registers at a time.
 const MANY: usize = 8;
 
@@ -37,16 +40,24 @@ pub enum Fold<'a> {
 
 /// Whether a device computes the windows of these planes this way.
 pub fn suits(device: CpuDevice, g: &Geometry) -> bool {
+    device.level() != Level::Portable && fits(g, device.level().lanes())
+}
+
+/// Whether every device computes means this way, whose sums are therefore the same at each level.
+pub fn suits_means(g: &Geometry) -> bool {
+    fits(g, MAX_LANES)
+}
+
+fn fits(g: &Geometry, lanes: usize) -> bool {
     let border: usize = extents(g).iter().product();
     (g.inputs, g.outputs) == (1, 1)
-        && device.level() != Level::Portable
-        && g.groups >= device.level().lanes()
+        && g.groups >= lanes
         && (1..=MAX_ROWS).contains(&g.taps())
         && border <= MAX_POSITIONS
         && (g.plane() <= SMALL || g.output[2] <= LONG)
 }
 
-/// Computes all windows of `g`, for which [`suits`] must hold.
+/// Computes all windows of `g`, for which [`suits`] must hold, or [`suits_means`] for [`Fold::Mean`].
 ///
 /// # Errors
 /// When memory runs out.
