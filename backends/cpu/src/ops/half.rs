@@ -1,6 +1,5 @@
 //! f16 and bf16, computed in f32.
 
-use half::slice::HalfFloatSliceExt;
 use polygrad_core::{DType, f16};
 
 use crate::CpuTensor;
@@ -31,12 +30,14 @@ impl Half {
     /// `n` elements must be readable at `from`, `n` f32 writable at `to`.
     pub(crate) unsafe fn widen(self, level: Option<Level>, from: *const u8, to: *mut f32, n: usize) {
         match self {
-            // SAFETY: by the caller; all bits zero are the number 0.
-            Self::F16 => unsafe {
-                to.write_bytes(0, n);
-                let to = std::slice::from_raw_parts_mut(to, n);
-                std::slice::from_raw_parts(from.cast::<f16>(), n).convert_to_f32_slice(to);
-            },
+            Self::F16 => Level::run_loops(
+                level,
+                WidenF16 {
+                    from: from.cast(),
+                    to,
+                    n,
+                },
+            ),
             Self::BF16 => {
                 let (from, to) = (from.cast(), to.cast());
                 Level::run_loops(level, WidenBf16 { from, to, n });
@@ -50,12 +51,7 @@ impl Half {
     /// `n` f32 must be readable at `from`, `n` elements writable at `to`.
     pub(crate) unsafe fn narrow(self, level: Option<Level>, from: *const f32, to: *mut u8, n: usize) {
         match self {
-            // SAFETY: by the caller; all bits zero are the number 0.
-            Self::F16 => unsafe {
-                to.write_bytes(0, 2 * n);
-                let to = std::slice::from_raw_parts_mut(to.cast::<f16>(), n);
-                to.convert_from_f32_slice(std::slice::from_raw_parts(from, n));
-            },
+            Self::F16 => Level::run_loops(level, NarrowF16 { from, to: to.cast(), n }),
             Self::BF16 => {
                 let (from, to) = (from.cast(), to.cast());
                 Level::run_loops(level, NarrowBf16 { from, to, n });
@@ -94,6 +90,62 @@ impl Half {
 
 /// The f32 form of a weight of 16 bits, which is kept with it, since each product needs it.
 pub(crate) struct Wide(pub(crate) CpuTensor);
+
+/// Widens f16, a register at a time.
+struct WidenF16 {
+    from: *const f16,
+    to: *mut f32,
+    n: usize,
+}
+
+impl Kernel for WidenF16 {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let whole = self.n / S::N * S::N;
+        let mut last = [f16::ZERO; 16];
+        // SAFETY: `widen` guarantees that the pointers are valid; no register is longer than 16 elements.
+        unsafe {
+            for i in (0..whole).step_by(S::N) {
+                s.store(self.to.add(i), s.load_f16(self.from.add(i)));
+            }
+            let left = self.n - whole;
+            if left > 0 {
+                last.as_mut_ptr().copy_from_nonoverlapping(self.from.add(whole), left);
+                s.store_part(self.to.add(whole), left, s.load_f16(last.as_ptr()));
+            }
+        }
+    }
+}
+
+/// Rounds to f16, a register at a time.
+struct NarrowF16 {
+    from: *const f32,
+    to: *mut f16,
+    n: usize,
+}
+
+impl Kernel for NarrowF16 {
+    type Out = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let whole = self.n / S::N * S::N;
+        let mut last = [f16::ZERO; 16];
+        // SAFETY: `narrow` guarantees that the pointers are valid; no register is longer than 16 elements.
+        unsafe {
+            for i in (0..whole).step_by(S::N) {
+                s.store_f16(self.to.add(i), s.load(self.from.add(i)));
+            }
+            let left = self.n - whole;
+            if left > 0 {
+                s.store_f16(last.as_mut_ptr(), s.load_part(self.from.add(whole), left));
+                self.to.add(whole).copy_from_nonoverlapping(last.as_ptr(), left);
+            }
+        }
+    }
+}
 
 /// Turns the bits of bf16 into those of f32.
 struct WidenBf16 {
@@ -146,6 +198,33 @@ mod tests {
     use polygrad_core::bf16;
 
     use super::*;
+
+    #[test]
+    fn f16_is_rounded_and_widened_as_the_crate_half_does() {
+        let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+        // Each number, and what lies halfway to the next one, with the closest numbers on both sides.
+        let near = |x: &f16| {
+            let (bits, halfway) = (x.to_f32().to_bits(), x.to_f32().to_bits() ^ 0x1000);
+            [bits, halfway, halfway.wrapping_sub(1), halfway.wrapping_add(1)].map(f32::from_bits)
+        };
+        let mut from: Vec<f32> = all.iter().flat_map(near).collect();
+        from.extend([1e30, -1e30, 65519.9, 65520.0, 3e-8, 2.9e-8, 1e-10, f32::MIN_POSITIVE]);
+        for level in Level::available().into_iter().map(Some).chain([None]) {
+            for n in [from.len(), 1, 7, 19] {
+                let (mut narrow, mut wide) = (vec![f16::ZERO; n], vec![0_f32; n]);
+                // SAFETY: all three have as many elements.
+                unsafe {
+                    Half::F16.narrow(level, from.as_ptr(), narrow.as_mut_ptr().cast(), n);
+                    Half::F16.widen(level, narrow.as_ptr().cast(), wide.as_mut_ptr(), n);
+                }
+                for ((&x, &got), &back) in from.iter().zip(&narrow).zip(&wide) {
+                    let wanted = f16::from_f32(x);
+                    assert_eq!(got.to_bits(), wanted.to_bits(), "{x:e} with {level:?}");
+                    assert_eq!(back.to_bits(), got.to_f32().to_bits(), "{got:e} with {level:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn bf16_is_rounded_as_the_crate_half_rounds() {

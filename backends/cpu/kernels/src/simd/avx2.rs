@@ -1,6 +1,8 @@
-//! x86-64 with AVX2 and FMA.
+//! x86-64 with AVX2, FMA and F16C, which every processor with AVX2 has.
 
 use std::arch::x86_64::*;
+
+use polygrad_core::f16;
 
 use super::{Kernel, Lanes, Simd};
 
@@ -15,8 +17,8 @@ pub(super) struct Avx2 {
 pub(super) struct Avx2Double(());
 
 /// # Safety
-/// The CPU must have AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
+/// The CPU must have AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
     kernel.run(Avx2 { past: false })
 }
@@ -25,7 +27,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
 ///
 /// # Safety
 /// As for [`run`].
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run_streaming<K: Kernel>(kernel: K, past: bool) -> K::Out {
     let out = kernel.run(Avx2 { past });
     if past {
@@ -50,8 +52,8 @@ unsafe fn mask(n: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
 }
 
-// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the CPU has AVX2
-// and FMA.
+// SAFETY of every intrinsic below: a token exists only where `run` was called, whose contract is that the CPU has AVX2,
+// FMA and F16C.
 
 impl Lanes for Avx2 {
     type T = f32;
@@ -326,6 +328,18 @@ impl Simd for Avx2 {
             let places = _mm256_srl_epi32(lanes, _mm_cvtsi32_si128(shift.cast_signed()));
             _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), places)
         }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f16) -> __m256 {
+        // SAFETY: see above; the address by the caller.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut f16, v: __m256) {
+        // SAFETY: see above; the address by the caller.
+        unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
     }
 
     #[inline(always)]

@@ -19,6 +19,9 @@ mod avx512;
 mod neon;
 mod policy;
 
+use half::slice::HalfFloatSliceExt;
+use polygrad_core::f16;
+
 pub use policy::StorePolicy;
 
 /// The instruction set that vector kernels use.
@@ -27,7 +30,7 @@ pub use policy::StorePolicy;
 pub enum Level {
     /// No particular instructions: only those that every machine of this architecture has.
     Portable,
-    /// x86-64 with AVX2 and FMA: eight f32 at a time.
+    /// x86-64 with AVX2, FMA and F16C: eight f32 at a time.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// x86-64 with AVX-512F: sixteen f32 at a time.
@@ -43,7 +46,8 @@ impl Level {
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx2 =
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
             if avx2 && is_x86_feature_detected!("avx512f") {
                 return Self::Avx512;
             }
@@ -308,6 +312,35 @@ pub trait Simd: Lanes<T = f32> {
                 *lane = from.add(i >> shift).read();
             }
             self.load(lanes.as_ptr())
+        }
+    }
+
+    /// As many f16 as a register has lanes, widened: for loops, which run on AVX2's registers ([`Level::run_loops`]).
+    ///
+    /// # Safety
+    /// [`Lanes::N`] f16 must be readable at `from`.
+    #[inline(always)]
+    unsafe fn load_f16(self, from: *const f16) -> Self::V {
+        let mut lanes = [0f32; 16];
+        // SAFETY: by the caller; no register is longer than 16 elements.
+        unsafe {
+            std::slice::from_raw_parts(from, Self::N).convert_to_f32_slice(&mut lanes[..Self::N]);
+            self.load(lanes.as_ptr())
+        }
+    }
+
+    /// Stores each lane rounded to the nearest f16, ties to even.
+    ///
+    /// # Safety
+    /// [`Lanes::N`] f16 must be writable at `to`.
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut f16, v: Self::V) {
+        let (mut lanes, mut rounded) = ([0f32; 16], [f16::ZERO; 16]);
+        // SAFETY: by the caller; no register is longer than 16 elements.
+        unsafe {
+            self.store(lanes.as_mut_ptr(), v);
+            rounded[..Self::N].convert_from_f32_slice(&lanes[..Self::N]);
+            to.copy_from_nonoverlapping(rounded.as_ptr(), Self::N);
         }
     }
 
