@@ -8,35 +8,42 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def given(x: Any, y: Any, names: Sequence[str]) -> list[Any] | Batches:
+def plain(value: Any) -> Any:
+    """Converts a NumPy number, or an array of them, to what JSON supports."""
+    return value.tolist() if hasattr(value, "tolist") else float(value)
+
+
+def given(x: Any, y: Any, names: Sequence[str], known: Columns) -> list[Any] | Batches:
     """Arrays whose rows are examples, or batches of them."""
     if y is None:
-        return Batches(x, lambda batch: pair(batch, names))
+        return Batches(x, lambda batch: pair(batch, names, known))
     if is_column(y):
-        return columns(x, y) if column_names(x) else Batches(x, lambda table: columns(table, y))
-    return [*inputs(x, names), y]
+        return known.split(x, y) if column_names(x) else Batches(x, lambda table: known.split(table, y))
+    return [*inputs(x, names, known), y]
 
 
 def is_column(y: Any) -> bool:
     """Whether y names a column: a text, or a number as in a table without names."""
-    return isinstance(y, (str, int))
+    from numbers import Integral
+
+    return isinstance(y, (str, Integral))
 
 
-def inputs(x: Any, names: Sequence[str]) -> list[Any]:
+def inputs(x: Any, names: Sequence[str], known: Columns) -> list[Any]:
     if isinstance(x, dict):
         if set(x) != set(names):
             raise ValueError(f"the inputs are {', '.join(map(str, x))}, and the model takes {', '.join(names)}")
         return [x[name] for name in names]
     if len(names) > 1 and isinstance(x, (list, tuple)):
         return list(x)
-    return [numbers(x) if column_names(x) else x]
+    return [known.numbers(x) if column_names(x) else x]
 
 
-def pair(batch: Any, names: Sequence[str]) -> list[Any]:
+def pair(batch: Any, names: Sequence[str], known: Columns) -> list[Any]:
     if not isinstance(batch, (list, tuple)) or len(batch) != 2:
-        kind = type(batch).__name__
+        kind = f"{type(batch).__name__} of length {len(batch)}" if isinstance(batch, (list, tuple)) else type(batch).__name__
         raise TypeError(f'a batch is a tuple of inputs and targets, and this is a {kind}; of tables, give y="column"')
-    return [*inputs(batch[0], names), batch[1]]
+    return [*inputs(batch[0], names, known), batch[1]]
 
 
 def column_names(table: Any) -> list[str] | None:
@@ -48,28 +55,38 @@ def column_names(table: Any) -> list[str] | None:
     return None
 
 
-def columns(table: Any, target: str | int) -> list[Any]:
-    """All columns except the target as a matrix, and the target."""
-    names = column_names(table)
-    if names is None:
-        kind = type(table).__name__
-        raise TypeError(f"y={target!r} names a column, and a {kind} has none: give a table of pandas or Arrow")
-    if target not in names:
-        raise ValueError(f"there is no column {target!r}, but {', '.join(map(str, names))}")
-    return [numbers(table, target), column(table, target)]
+class Columns:
+    """The columns that a model learns from: those of the first table. Later tables may have them in another order."""
 
+    def __init__(self, names: list[Any] | None = None) -> None:
+        self.names = names
 
-def numbers(table: Any, without: str | int | None = None) -> Any:
-    import numpy as np
+    def split(self, table: Any, target: str | int) -> list[Any]:
+        """All columns except the target as a matrix, and the target."""
+        names = column_names(table)
+        if names is None:
+            kind = type(table).__name__
+            raise TypeError(f"y={target!r} names a column, and a {kind} has none: give a table of pandas or Arrow")
+        if target not in names:
+            raise ValueError(f"there is no column {target!r}, but {', '.join(map(str, names))}")
+        return [self.numbers(table, target), column(table, target)]
 
-    names = column_names(table) or []
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"two columns are called {twice[0]!r}: rename one of them")
-    found = [column(table, name) for name in names if name != without]
-    if not found:
-        raise ValueError("the table has no columns to learn from")
-    return np.stack(found, axis=1, dtype=np.float32, casting="unsafe")
+    def numbers(self, table: Any, without: str | int | None = None) -> Any:
+        import numpy as np
+
+        names = column_names(table) or []
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"two columns are called {twice[0]!r}: rename one of them")
+        names = [name for name in names if name != without]
+        if not names:
+            raise ValueError("the table has no columns to learn from")
+        if self.names is None:
+            self.names = names
+        if set(names) != set(self.names):
+            found, known = (", ".join(map(str, some)) for some in (names, self.names))
+            raise ValueError(f"the columns are {found}, and the model has learnt from {known}: give the same ones")
+        return np.stack([column(table, name) for name in self.names], axis=1, dtype=np.float32, casting="unsafe")
 
 
 def column(table: Any, name: str | int) -> Any:
@@ -78,8 +95,8 @@ def column(table: Any, name: str | int) -> Any:
     found = np.asarray(table[name])
     if found.dtype.kind not in "biuf":
         raise ValueError(
-            f"the column {name!r} is {found.dtype}, and a network takes numbers: make some of it, as by "
-            "pandas.get_dummies or pandas.factorize"
+            f"the column {name!r} is {found.dtype}, and a network takes numbers: fill missing values if it has any, and "
+            "make numbers of words, as by pandas.get_dummies or pandas.factorize"
         )
     if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise ValueError(f"the column {name!r} has missing or infinite values: fill them, or leave these rows out")

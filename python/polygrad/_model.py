@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from ._polygrad import Communicator
 
 
-def _plain(value: Any) -> Any:
-    """Converts a NumPy number to one that JSON supports."""
-    return value.item() if hasattr(value, "item") else float(value)
-
-
 def _names(names: str | Sequence[str]) -> list[str]:
     """Several names, or a single one."""
     return [names] if isinstance(names, str) else list(names)
@@ -79,14 +74,15 @@ class Model:
     may use it at once; one of them may train it, and the others see its new weights after the training.
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ("_columns", "_core")
 
     _core: _Core
+    _columns: _data.Columns
 
     @staticmethod
-    def _of(core: _Core) -> Model:
+    def _of(core: _Core, columns: list[Any] | None = None) -> Model:
         made = Model.__new__(Model)
-        made._core = core
+        made._core, made._columns = core, _data.Columns(columns)
         return made
 
     def __init__(self) -> None:
@@ -112,7 +108,7 @@ class Model:
     def _built(kind: str, config: Any, seed: int) -> Model:
         import json
 
-        return Model._of(_Core.build(json.dumps({kind: config}), seed))
+        return Model._of(_Core.build(json.dumps({kind: config}, default=_data.plain), seed))
 
     @staticmethod
     def mlp(
@@ -320,9 +316,9 @@ class Model:
             "min_snr": min_snr,
             "batch_size": batch_size,
         }
-        inputs = [] if x is None else _data.inputs(x, self.input_names)
-        core, layers = self._core.quantize(json.dumps(settings, default=_plain), inputs)
-        return Quantized(Model._of(core), layers)
+        inputs = [] if x is None else _data.inputs(x, self.input_names, self._known())
+        core, layers = self._core.quantize(json.dumps(settings, default=_data.plain), inputs)
+        return Quantized(Model._of(core, self._columns.names), layers)
 
     def serve(
         self, *, name: str = "model", host: str = "127.0.0.1", port: int = 0, threads: int | None = None
@@ -425,6 +421,7 @@ class Model:
             Exception: Exceptions of callbacks and iterables, unchanged.
         """
         import json
+        import os
 
         if resume and out is None:
             raise ValueError("resume=True goes on from the checkpoint in out: give the folder")
@@ -447,7 +444,8 @@ class Model:
             "log_every": log_every,
             "freeze": _names(freeze),
         }
-        train = _data.given(x, y, self.input_names)
+        columns = self._known()
+        train = _data.given(x, y, self.input_names, columns)
         callbacks, seen = list(callbacks), []
         with Interruptible() as interrupt:
 
@@ -459,26 +457,31 @@ class Model:
                 return interrupt.asked or stops
 
             order = {
-                "settings": json.dumps(settings, default=_plain),
+                "settings": json.dumps(settings, default=_data.plain),
                 "train": train,
-                "validation": None if validation is None else self._judging(validation, y),
+                "validation": None if validation is None else self._judging(validation, y, columns),
                 "batches": train.length() if isinstance(train, _data.Batches) else None,
-                "out": out,
-                "resume": resume,
-                "progress": progress,
+                "out": None if out is None else os.fspath(out),
+                "resume": bool(resume),
+                "progress": bool(progress),
                 "communicator": communicator,
                 "told": told,
             }
             history = History(seen, self._core.fit(order))
+            self._columns = columns
             interrupt.stopped(out)
         return history
 
-    def _judging(self, data: Any, y: Any) -> Any:
+    def _judging(self, data: Any, y: Any, columns: _data.Columns) -> Any:
         if _data.is_column(y):
-            return _data.given(data, y, self.input_names)
+            return _data.given(data, y, self.input_names, columns)
         if isinstance(data, tuple) and len(data) == 2:
-            return _data.given(*data, self.input_names)
-        return _data.given(data, None, self.input_names)
+            return _data.given(*data, self.input_names, columns)
+        return _data.given(data, None, self.input_names, columns)
+
+    def _known(self) -> _data.Columns:
+        """The columns of the last training, which only a training changes."""
+        return _data.Columns(self._columns.names)
 
     def evaluate(
         self,
@@ -494,4 +497,4 @@ class Model:
         import json
 
         settings = {"loss": loss, "metrics": _names(metrics), "batch_size": batch_size}
-        return self._core.evaluate(json.dumps(settings), _data.given(x, y, self.input_names))
+        return self._core.evaluate(json.dumps(settings), _data.given(x, y, self.input_names, self._known()))

@@ -15,7 +15,13 @@ pub(crate) fn settings<T: DeserializeOwned>(json: &str) -> Result<T> {
             .map_or("a setting".to_owned(), |(_, name)| format!("the setting {name}"));
         let place = format!(" at line {} column {}", error.line(), error.column());
         let text = error.to_string();
-        let what = text.strip_suffix(&*place).unwrap_or(&text);
+        let what = match text.strip_suffix(&*place).unwrap_or(&text) {
+            // Python writes NaN and Infinity, which JSON does not have.
+            "expected value" => "a finite number is expected",
+            // As in [28, 28, 1] for two numbers.
+            "trailing characters" => "there are more values than it has",
+            what => what,
+        };
         Error::invalid(format!("{name} is wrong: {what}"))
     })
 }

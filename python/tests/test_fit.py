@@ -1,5 +1,6 @@
 """Models that learn, held to PyTorch's losses; `scripts/make_fit_cases.py` has recorded them."""
 
+import copy
 import json
 import os
 import pathlib
@@ -312,6 +313,22 @@ def test_tables(kind):
         model.fit(frame, "sun")
 
 
+@pytest.mark.parametrize("kind", ["pandas", "arrow"])
+def test_columns_are_found_by_their_names(kind):
+    frame, _ = table(kind)
+    turned = frame[["moon", "b", "a"]] if kind == "pandas" else frame.select(["moon", "b", "a"])
+    settings = dict(epochs=2, shuffle=False, log_every=1, batch_size=10)
+    first, second = Model.mlp(2, 2), Model.mlp(2, 2)
+    history = first.fit(frame, "moon", validation=frame, **settings)
+    assert second.fit(frame, "moon", validation=turned, **settings).best == history.best
+    expected = first.evaluate(frame, "moon")["loss"]
+    assert first.evaluate(turned, "moon")["loss"] == copy.deepcopy(first).evaluate(turned, "moon")["loss"] == expected
+    # Further training goes on with them.
+    assert losses(first.fit(turned, "moon", **settings)) == losses(second.fit(frame, "moon", **settings))
+    with pytest.raises(ValueError, match="the columns are b, and the model has learnt from a, b: give the same"):
+        first.evaluate(frame[["b", "moon"]] if kind == "pandas" else frame.select(["b", "moon"]), "moon")
+
+
 def test_columns_that_are_no_numbers_are_named():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": ["x", "y"], "b": [1.0, np.nan], "c": [0, 1]})
@@ -319,6 +336,8 @@ def test_columns_that_are_no_numbers_are_named():
         Model.mlp(2, 2).fit(frame, "c")
     with pytest.raises(ValueError, match="the column 'b' has missing"):
         Model.mlp(1, 2).fit(frame[["b", "c"]], "c")
+    with pytest.raises(ValueError, match="the column 'd' is object, .*: fill missing values"):
+        Model.mlp(1, 2).fit(frame[["c"]].assign(d=pandas.array([True, None], "boolean")), "c")
     with pytest.raises(ValueError, match="two columns are called 'c': rename one of them"):
         Model.mlp(2, 2).fit(pandas.concat([frame[["b", "c"]], frame[["c"]]], axis=1), "b")
 
@@ -330,7 +349,8 @@ def test_columns_without_names_are_numbers():
     frame[2] = frame[2].astype(int)
     settings = dict(epochs=2, shuffle=False, log_every=1, batch_size=10)
     expected = losses(Model.mlp(2, 2).fit(x, y, **settings))
-    assert losses(Model.mlp(2, 2).fit(frame, 2, **settings)) == pytest.approx(expected, rel=1e-6)
+    for label in [2, frame.columns[2], np.int64(2)]:
+        assert losses(Model.mlp(2, 2).fit(frame, label, **settings)) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("cases, error, text", [
@@ -351,6 +371,11 @@ def test_columns_without_names_are_numbers():
     (dict(y=np.arange(8)[:, None] % 2), ValueError, "squeeze the last axis of the target"),
     (dict(x=np.ma.masked_array(np.zeros((8, 2)), True)), ValueError, r"has a mask, which would be lost; fill"),
     (dict(x=np.full((8, 2), np.nan)), ValueError, "look for NaN and infinity in the data"),
+    (dict(x=[(np.zeros((0, 2)), np.zeros(0, int))], y=None), ValueError, "a batch has no examples"),
+    (dict(x=[(np.zeros((8, 2)), np.zeros(8, int), 1)], y=None), TypeError, "this is a tuple of length 3"),
+    (dict(learning_rate=float("nan")), ValueError, "the setting learning_rate is wrong: a finite number is expected"),
+    (dict(freeze="*"), ValueError, "freeze leaves no parameter"),
+    (dict(out=3), TypeError, "PathLike object, not int"),
     (dict(momentum=0.9), ValueError, "momentum is an option of sgd"),
     (dict(freeze=["9.weight"]), ValueError, "9.weight"),
     (dict(resume=True), ValueError, "give the folder"),
@@ -379,6 +404,7 @@ def test_what_cannot_be_built_or_loaded_is_told(tmp_path):
         (lambda: Model.mlp(2, 2, activation="step"), "unknown variant `step`"),
         (lambda: Model.mlp(2, -2), "invalid value"),
         (lambda: Model.lenet(2, image_size=[4, 4]), "leaves nothing"),
+        (lambda: Model.lenet(2, image_size=[28, 28, 1]), "the setting image_size is wrong: there are more values"),
         (lambda: Model.mlp(2, 2).load_state_dict({"0.weight": np.zeros(2)}), "0.bias"),
         (lambda: Model.load(tmp_path), "run"),
         (lambda: Model.load(weights), "weights alone: make the network"),

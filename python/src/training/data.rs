@@ -194,8 +194,12 @@ impl Stream for Given {
                 let item = begun.bind(py).clone().next().transpose()?;
                 item.map(|item| hosts(item.cast::<PyList>()?)).transpose()
             });
+            let is_empty = |batch: &Vec<HostTensor>| batch[0].shape().dims()[0] == 0;
             match next {
-                Ok(arrays) => arrays.map(|arrays| form.fit(arrays)),
+                Ok(arrays) => arrays.map(|arrays| match form.fit(arrays)? {
+                    batch if is_empty(&batch) => Err(Error::invalid("a batch has no examples")),
+                    batch => Ok(batch),
+                }),
                 Err(error) => Some(Err(failure.of(error))),
             }
         })))

@@ -168,6 +168,9 @@ impl Session<'_> {
         let network = Network::of(origin, graph, device)?;
         if !settings.freeze.is_empty() {
             network.freeze(settings.freeze.iter().cloned())?;
+            if network.parameters().iter().all(|param| !param.is_trainable()) {
+                return Err(Error::invalid("freeze leaves no parameter that could learn").with_hint("freeze fewer"));
+            }
         }
         let batches = train.batches().map(|batches| batches as u64).or(self.batches);
         let steps = batches.map(|batches| batches.div_ceil(settings.accumulate.max(1)) * settings.epochs);
