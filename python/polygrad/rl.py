@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._data import plain
 from ._interrupt import Interruptible
 from ._polygrad import Policy
 from ._polygrad import train as _train
@@ -32,11 +33,11 @@ def train(
     """Trains a policy in vector environments, such as those of ``gymnasium.make_vec``, and returns it.
 
     Args:
-        envs: A ``gymnasium.vector.VectorEnv``, of any autoreset mode, with an action space ``Discrete``, ``Box``,
-            ``MultiDiscrete`` or ``MultiBinary``, and observations that are vectors, or images of channels, height and
-            width. It is not closed.
-        algorithm: ``"ppo"``, ``"dqn"``, ``"sac"`` or ``"td3"``; ``dqn`` is for ``Discrete`` actions, the last two for
-            ``Box``.
+        envs: A ``gymnasium.vector.VectorEnv``, of any autoreset mode (for ``pqn`` not ``NEXT_STEP``, the default), with
+            an action space ``Discrete``, ``Box``, ``MultiDiscrete`` or ``MultiBinary``, and observations that are
+            vectors, or images of channels, height and width. It is not closed.
+        algorithm: ``"ppo"``, ``"dqn"``, ``"pqn"``, ``"sac"`` or ``"td3"``; ``dqn`` and ``pqn`` are for ``Discrete``
+            actions, the last two for ``Box``.
         total_steps: Steps of all environments together. Default: CleanRL's, 500,000 or 1,000,000.
         seed: Seed of all randomness. The same seed gives the same training, if the environments are deterministic.
         out: A folder for the policy, a checkpoint and curves, which must not hold a run yet. Default: nothing is written.
@@ -56,17 +57,20 @@ def train(
         Exception: Exceptions of the environments or the callback, unchanged.
     """
     import json
+    import os
 
     if resume and out is None:
         raise ValueError("resume=True goes on from the checkpoint in out: give the folder")
+    network = {"hidden": None if hidden is None else list(hidden), "activation": activation}
+    settings["seed"] = seed
+    if total_steps is not None:
+        settings["total_steps"] = total_steps
     order = {
-        "algorithm": algorithm,
-        "total_steps": total_steps,
-        "seed": seed,
-        "out": out,
-        "resume": resume,
-        "network": json.dumps({"hidden": None if hidden is None else list(hidden), "activation": activation}),
-        "settings": json.dumps(settings, default=float),
+        "algorithm": str(algorithm),
+        "out": None if out is None else os.fspath(out),
+        "resume": bool(resume),
+        "network": json.dumps(network, default=plain),
+        "settings": json.dumps(settings, default=plain),
     }
     with Interruptible() as interrupt:
 

@@ -6,12 +6,14 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use polygrad::backend::{HostBytes, HostTensor};
+use polygrad::backend::{Element, HostBytes, HostTensor};
 use polygrad::{DType, Error, ErrorKind, Result, Shape};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyTuple};
+use pyo3::types::IntoPyDict;
+
+use crate::arrays::Array;
 
 /// `kDLCPU`.
 pub(crate) const CPU: i32 = 1;
@@ -117,10 +119,12 @@ struct Foreign {
 enum Owner {
     Versioned(NonNull<Managed>),
     Legacy(NonNull<LegacyManaged>),
+    /// An object that keeps a NumPy array alive.
+    Array(NonNull<ffi::PyObject>),
 }
 
-// SAFETY: the memory belongs to the exporter, which accepts calls of its deleter from any thread (DLPack demands it);
-// we only read the memory.
+// SAFETY: the memory belongs to the exporter, which accepts calls of its deleter from any thread (DLPack demands it),
+// or to an object, whose reference is released while the interpreter is attached; we only read the memory.
 unsafe impl Send for Foreign {}
 // SAFETY: as above; nothing is changed through a shared reference.
 unsafe impl Sync for Foreign {}
@@ -149,6 +153,8 @@ impl Drop for Foreign {
                     deleter(managed.as_ptr());
                 }
             },
+            // SAFETY: the reference is this one's own, and is released once, while the interpreter is attached.
+            Owner::Array(object) => unsafe { ffi::Py_DecRef(object.as_ptr()) },
         });
     }
 }
@@ -162,11 +168,25 @@ pub(crate) struct View {
     strides: Vec<isize>,
 }
 
-/// The tensor that an object exports.
+/// The tensor of an object: of a NumPy array, of what the object exports, or else of the array that NumPy makes of it.
 ///
 /// # Errors
-/// Those of the exporter; if the object exports nothing, or not to the CPU, or has an unsupported dtype.
+/// Those of NumPy and of the exporter; if the object's memory is not the CPU's, or its dtype is one we do not have.
 pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<View> {
+    if let Some(array) = Array::of(object)? {
+        return View::of_array(array);
+    }
+    if object.hasattr("__dlpack__")? {
+        return exported(object);
+    }
+    let made = numpy(object.py())?.call_method1("asarray", (object,))?;
+    match Array::of(&made)? {
+        Some(array) => View::of_array(array),
+        None => exported(&made),
+    }
+}
+
+fn exported(object: &Bound<'_, PyAny>) -> PyResult<View> {
     let py = object.py();
     if object.hasattr("mask")? {
         let error = Error::dtype("the array has a mask, which would be lost");
@@ -183,8 +203,10 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<View> {
     }
     let versions = [("max_version", (VERSION.major, VERSION.minor))].into_py_dict(py)?;
     let capsule = match object.call_method("__dlpack__", (), Some(&versions)) {
-        // Exporters from before DLPack 1.0.
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => object.call_method0("__dlpack__")?,
+        // Exporters from before DLPack 1.0. Errors of a subclass, such as Arrow's, are about the content.
+        Err(error) if error.get_type(py).is(py.get_type::<pyo3::exceptions::PyTypeError>()) => {
+            object.call_method0("__dlpack__")?
+        }
         Err(error) => return Err(refused(object, error)),
         Ok(capsule) => capsule,
     };
@@ -252,7 +274,7 @@ fn opened<T>(capsule: &Bound<'_, PyAny>, [name, used]: [&CStr; 2]) -> PyResult<O
 }
 
 fn view(owner: Owner, tensor: &DlTensor) -> PyResult<View> {
-    let mut foreign = Foreign {
+    let foreign = Foreign {
         owner,
         data: NonNull::dangling(),
         len: 0,
@@ -272,28 +294,13 @@ fn view(owner: Owner, tensor: &DlTensor) -> PyResult<View> {
         .map(|&extent| usize::try_from(extent))
         .collect::<std::result::Result<_, _>>()
         .map_err(|_| PyBufferError::new_err("the tensor has a negative extent"))?;
-    let contiguous = row_major(&shape);
     let strides = match tensor.strides.is_null() {
-        true => contiguous,
+        true => row_major(&shape),
         // On 64 bits, the types are the same.
         false => numbers(tensor.strides).iter().map(|&stride| stride as isize).collect(),
     };
-    let bytes = shape
-        .iter()
-        .try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
-    let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok());
-    foreign.len =
-        bytes.ok_or_else(|| PyBufferError::new_err(format!("a tensor of {shape:?} has too many elements")))?;
-    if foreign.len > 0 {
-        let first = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
-        foreign.data = NonNull::new(first).ok_or_else(|| PyBufferError::new_err("the tensor has no memory"))?;
-    }
-    Ok(View {
-        foreign,
-        dtype,
-        shape,
-        strides,
-    })
+    let first = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
+    View::new(foreign, first, (dtype, shape, strides))
 }
 
 /// Strides of a row-major tensor.
@@ -307,6 +314,46 @@ fn row_major(shape: &[usize]) -> Vec<isize> {
 }
 
 impl View {
+    fn of_array(array: Array) -> PyResult<Self> {
+        let Array {
+            owner,
+            dtype,
+            data,
+            shape,
+            strides,
+        } = array;
+        let owner = NonNull::new(owner.into_ptr()).ok_or_else(|| PyBufferError::new_err("the array has no owner"))?;
+        let foreign = Foreign {
+            owner: Owner::Array(owner),
+            data: NonNull::dangling(),
+            len: 0,
+        };
+        Self::new(foreign, data, (dtype, shape, strides))
+    }
+
+    /// The tensor whose first element is at `first`.
+    fn new(
+        mut foreign: Foreign,
+        first: *mut u8,
+        (dtype, shape, strides): (DType, Vec<usize>, Vec<isize>),
+    ) -> PyResult<Self> {
+        let bytes = shape
+            .iter()
+            .try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
+        let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok());
+        foreign.len =
+            bytes.ok_or_else(|| PyBufferError::new_err(format!("a tensor of {shape:?} has too many elements")))?;
+        if foreign.len > 0 {
+            foreign.data = NonNull::new(first).ok_or_else(|| PyBufferError::new_err("the tensor has no memory"))?;
+        }
+        Ok(Self {
+            foreign,
+            dtype,
+            shape,
+            strides,
+        })
+    }
+
     pub(crate) fn shape(&self) -> &[usize] {
         &self.shape
     }
@@ -345,15 +392,23 @@ impl View {
         HostTensor::from_bytes(self.dtype, shape, &bytes)
     }
 
-    /// Writes the elements as f32, row by row, up to the length of `out`.
+    /// Writes the elements as f32, row by row, up to the length of `out`. A bool is true if it is not 0, as in C.
     pub(crate) fn write_f32(&self, out: &mut [f32]) {
+        let dtype = match self.dtype {
+            DType::Bool => return self.write_as(out, |x: u8| f32::from(u8::from(x != 0))),
+            dtype => dtype,
+        };
+        polygrad::backend::dispatch_dtype!(dtype, T => self.write_as(out, |x: T| Element::to_f64(x) as f32));
+    }
+
+    fn write_as<T: bytemuck::CheckedBitPattern>(&self, out: &mut [f32], number: impl Fn(T) -> f32) {
+        let read = |element: &[u8]| bytemuck::checked::try_pod_read_unaligned(element).map_or(f32::NAN, &number);
         let mut out = out.iter_mut();
-        let dtype = self.dtype;
-        polygrad::backend::dispatch_dtype!(dtype, T => self.each(|element| {
-            if let (Some(out), Ok(value)) = (out.next(), bytemuck::checked::try_pod_read_unaligned::<T>(element)) {
-                *out = polygrad::backend::Element::to_f64(value) as f32;
-            }
-        }));
+        let mut write = |element: &[u8]| out.next().into_iter().for_each(|out| *out = read(element));
+        match self.is_plain() {
+            true => self.foreign.bytes().chunks_exact(size_of::<T>()).for_each(write),
+            false => self.each(&mut write),
+        }
     }
 
     /// Calls `visit` with the bytes of each element, row by row.
@@ -515,37 +570,6 @@ unsafe fn unused<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<*mut T> 
         let managed = ffi::PyCapsule_GetPointer(capsule, name.as_ptr());
         (!managed.is_null()).then_some(managed.cast())
     }
-}
-
-/// An object that exports a tensor once and gives up its ownership, for `numpy.from_dlpack`.
-#[pyclass(module = "polygrad", frozen)]
-struct Handed(std::sync::Mutex<Option<HostTensor>>);
-
-#[pymethods]
-impl Handed {
-    #[pyo3(signature = (**_settings))]
-    fn __dlpack__<'py>(&self, py: Python<'py>, _settings: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
-        let taken = self.0.lock().ok().and_then(|mut memory| memory.take());
-        let memory = taken.ok_or_else(|| PyBufferError::new_err("it was exported before"))?;
-        export(py, memory, true, true)
-    }
-
-    fn __dlpack_device__(&self) -> (i32, i32) {
-        (CPU, 0)
-    }
-}
-
-/// A NumPy array that owns this memory; there must be no other handle of it.
-///
-/// # Errors
-/// Those of NumPy, for example if it is not installed; for bf16, which it does not have.
-pub(crate) fn owned_array<'py>(py: Python<'py>, memory: HostTensor) -> PyResult<Bound<'py, PyAny>> {
-    let memory = match memory.dtype() {
-        DType::BF16 => return Err(crate::errors::raised(no_bf16())),
-        _ => memory,
-    };
-    let handed = Bound::new(py, Handed(std::sync::Mutex::new(Some(memory))))?;
-    numpy(py)?.call_method1("from_dlpack", PyTuple::new(py, [handed])?)
 }
 
 pub(crate) fn no_bf16() -> Error {

@@ -1,6 +1,7 @@
 //! The Python package `polygrad`: tensors by DLPack, models for training and inference, and policies that learn in
 //! Gymnasium's environments.
 
+mod arrays;
 mod communicator;
 mod dlpack;
 mod errors;

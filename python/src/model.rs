@@ -1,5 +1,6 @@
 //! Models for inference and training.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,17 +11,17 @@ use polygrad::serve::{Model as Service, OnnxService, hub};
 use polygrad::{Device, Error, Result, Tensor, manual_seed};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyTuple};
 
-use crate::dlpack::owned_array;
+use crate::arrays::array_of;
 use crate::errors::raised;
 use crate::network::{Network, NetworkConfig, Origin, input_dtypes};
 use crate::serving::Server;
-use crate::tensor::{copied, cpu, tensor_of};
+use crate::tensor::{cpu, tensor_of};
 use crate::{quantize, texts, training};
 
 /// The implementation of `polygrad.Model`.
-#[pyclass(module = "polygrad", frozen)]
+#[pyclass(module = "polygrad._polygrad", frozen)]
 pub(crate) struct Model(RwLock<Held>);
 
 #[derive(Clone)]
@@ -167,7 +168,7 @@ impl Model {
         let weights = py.detach(|| state.network(&device)?.state_dict()).map_err(raised)?;
         let found = PyDict::new(py);
         for (name, memory) in weights.iter() {
-            found.set_item(name, owned_array(py, copied(memory).map_err(raised)?)?)?;
+            found.set_item(name, array_of(py, memory)?)?;
         }
         Ok(found)
     }
@@ -189,6 +190,39 @@ impl Model {
         };
         self.replace(py.detach(load).map_err(raised)?);
         Ok(())
+    }
+
+    /// For pickle and copy.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Option<String>, Bound<'py, PyBytes>))> {
+        let (py, state) = (slf.py(), slf.get().state()?);
+        let content = py.detach(|| match &state.origin {
+            Origin::Network(config, weights) => {
+                let config = serde_json::to_string(config).map_err(|error| Error::invalid(error.to_string()))?;
+                Ok((Some(config), weights.to_bytes(&BTreeMap::new())?))
+            }
+            Origin::Graph => Ok((None, state.graph.to_bytes()?)),
+        });
+        let (config, bytes) = content.map_err(raised)?;
+        Ok((slf.get_type().getattr("_of")?, (config, PyBytes::new(py, &bytes))))
+    }
+
+    /// What `__reduce__` has written.
+    #[staticmethod]
+    #[pyo3(signature = (config, content, /))]
+    fn _of(py: Python<'_>, config: Option<&str>, content: &[u8]) -> PyResult<Self> {
+        let device = cpu()?;
+        let made = || {
+            let (origin, graph) = match config {
+                Some(config) => {
+                    let (weights, _) = StateDict::from_bytes(content)?;
+                    let origin = Origin::Network(crate::errors::settings(config)?, weights);
+                    Network::of(&origin, &Graph::default(), &device)?.finished(&Graph::default())?
+                }
+                None => (Origin::Graph, Graph::from_bytes(content.to_vec())?),
+            };
+            State::new(origin, graph, &device).map(Held::of)
+        };
+        py.detach(made).map(Self::made).map_err(raised)
     }
 
     #[getter]
@@ -340,17 +374,16 @@ impl Model {
                 .running
                 .run(given.into_iter().map(|(name, tensor)| (name, Value::from(tensor))))?;
             let hosts = outputs.iter().map(|(name, value)| {
-                let memory = value.host().and_then(|memory| copied(&memory));
-                Ok((
-                    name.to_owned(),
-                    memory.map_err(|error| error.in_module(format!("output {name:?}")))?,
-                ))
+                let memory = value
+                    .host()
+                    .map_err(|error| error.in_module(format!("output {name:?}")));
+                Ok((name.to_owned(), memory?))
             });
             hosts.collect::<Result<Vec<_>>>()
         };
         let found = PyDict::new(py);
         for (name, memory) in py.detach(run).map_err(raised)? {
-            found.set_item(name, owned_array(py, memory)?)?;
+            found.set_item(name, array_of(py, &memory)?)?;
         }
         Ok(found)
     }

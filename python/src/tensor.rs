@@ -47,11 +47,7 @@ pub(crate) fn tensor_of(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResu
     {
         return Ok(tensor.get().0.clone());
     }
-    let memory = match object.hasattr("__dlpack__")? {
-        true => dlpack::import(object)?,
-        false => dlpack::import(&numpy(object.py())?.call_method1("asarray", (object,))?)?,
-    };
-    let memory = memory.tensor(copy).map_err(raised)?;
+    let memory = dlpack::import(object)?.tensor(copy).map_err(raised)?;
     Tensor::from_host(memory, &cpu()?).map_err(raised)
 }
 

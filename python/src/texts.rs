@@ -10,10 +10,10 @@ use polygrad::{Error, Result, Shape};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyMapping, PyString, PyTuple};
 
-use crate::dlpack::owned_array;
+use crate::arrays::array_of;
 use crate::errors::raised;
 use crate::failure::Failure;
-use crate::tensor::{copied, tensor_of};
+use crate::tensor::tensor_of;
 
 /// Whether a folder's config names the kind of its model, as in the Hub's folders.
 pub(crate) fn is_folder(path: &Path) -> bool {
@@ -100,9 +100,7 @@ pub(crate) fn run<'py>(
     let found = PyDict::new(py);
     for (spec, output) in signature.outputs.iter().zip(outputs) {
         match output {
-            Value::Tensor(literal) => {
-                found.set_item(&spec.name, owned_array(py, copied(literal.host()).map_err(raised)?)?)?
-            }
+            Value::Tensor(literal) => found.set_item(&spec.name, array_of(py, literal.host())?)?,
             Value::Strings(texts) => {
                 let texts = texts
                     .strings()
@@ -149,7 +147,7 @@ pub(crate) fn embed<'py>(
     if let Some(exception) = failure.take() {
         return Err(exception);
     }
-    owned_array(py, vectors.map_err(raised)?)
+    array_of(py, &vectors.map_err(raised)?)
 }
 
 /// The text that a model writes after a prompt, and whether it ended by itself.

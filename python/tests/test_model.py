@@ -1,6 +1,8 @@
 """Models, with polygrad's own policies as ONNX files; onnx and onnxruntime judge where they are there."""
 
+import copy
 import os
+import pickle
 import re
 import threading
 
@@ -46,6 +48,27 @@ def test_threads_run_one_model_at_once(file):
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert len(results) == 8 and all((result == results[0]).all() for result in results)
+
+
+def test_models_are_copied_and_pickled(file):
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
+    made = polygrad.Model.mlp(4, 2, hidden=[8])
+    made.fit(x, np.arange(5) % 2)
+    for model in [polygrad.Model.load(file), made]:
+        for other in [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]:
+            assert repr(other) == repr(model) and other.metadata == model.metadata
+            for name, output in model.run(x).items():
+                np.testing.assert_array_equal(other.run(x)[name], output)
+    # The copy learns by itself, and as before it was copied.
+    other = copy.deepcopy(made)
+    other.fit(x, np.arange(5) % 2)
+    assert not np.array_equal(other.run(x)["output"], made.run(x)["output"])
+    assert other.state_dict().keys() == made.state_dict().keys()
+
+
+def test_sizes_may_be_numbers_of_numpy():
+    model = polygrad.Model.mlp(np.int64(4), np.arange(3).max() + 1, hidden=[np.int32(8)])
+    assert model.run(np.zeros((2, 4), "float32"))["output"].shape == (2, 3)
 
 
 def test_wrong_inputs_are_told(file):

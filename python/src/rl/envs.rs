@@ -4,11 +4,11 @@ use polygrad::rl::{Rng, Space, StepSlices, VectorEnv};
 use polygrad::{Error, ErrorKind, Result};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict};
+use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::spaces::{read, space_of, values};
+use super::spaces::{read, shape_of, space_of, values};
 use crate::dlpack::numpy;
 use crate::failure::Failure;
 
@@ -34,6 +34,8 @@ pub(super) struct Gymnasium {
     begun: Vec<bool>,
     /// A column of numbers as read.
     column: Vec<f32>,
+    /// The shape of all observations together, a row for each environment.
+    shape: Vec<usize>,
     /// The seed of the first reset, and the number of resets.
     resets: Resets,
     failure: Failure,
@@ -56,6 +58,9 @@ impl Gymnasium {
             )));
         }
         let num_envs = envs.getattr("num_envs")?.extract()?;
+        if num_envs == 0 {
+            return Err(PyValueError::new_err("there is nothing that could step: num_envs is 0"));
+        }
         let mode = envs.getattr("metadata")?.call_method1("get", ("autoreset_mode",))?;
         let mode = match mode.is_none() {
             true => "nothing".to_owned(),
@@ -72,8 +77,10 @@ impl Gymnasium {
                 )));
             }
         };
+        let observation = space_of(&envs.getattr("single_observation_space")?, "observation space")?;
         Ok(Self {
-            observation: space_of(&envs.getattr("single_observation_space")?, "observation space")?,
+            shape: [&[num_envs], &shape_of(&observation)[..]].concat(),
+            observation,
             action: space_of(&envs.getattr("single_action_space")?, "action space")?,
             envs: envs.clone().unbind(),
             num_envs,
@@ -109,18 +116,21 @@ impl Gymnasium {
         self.resets.count += 1;
         self.ended.fill(false);
         self.begun.fill(false);
-        self.with(|_, envs| {
+        self.with(|own, envs| {
             let settings = [("seed", seed)].into_py_dict(envs.py())?;
-            let (seen, _): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
-                envs.call_method("reset", (), Some(&settings))?.extract()?;
-            read(&seen, "the observations of reset", observations)
+            let [seen, _] = parts(
+                envs.call_method("reset", (), Some(&settings))?,
+                "reset",
+                "observations and infos",
+            )?;
+            read(&seen, "the observations of reset", &own.shape, observations)
         })?;
         self.check("observation", observations)
     }
 
     /// Reads a column of flags.
     fn flags(&mut self, object: &Bound<'_, PyAny>, what: &str, out: &mut [bool]) -> PyResult<()> {
-        read(object, what, &mut self.column)?;
+        read(object, what, &self.shape[..1], &mut self.column)?;
         for (out, x) in out.iter_mut().zip(&self.column) {
             *out = *x != 0.0;
         }
@@ -149,7 +159,8 @@ impl Gymnasium {
                 })?;
                 rows().try_for_each(|row| {
                     let last = finals.get_item(row)?;
-                    read(&last, "infos[\"final_obs\"]", &mut out.final_observations[own(row)])
+                    let last_row = &mut out.final_observations[own(row)];
+                    read(&last, "infos[\"final_obs\"]", &self.shape[1..], last_row)
                 })
             }
             Autoreset::Disabled => {
@@ -157,7 +168,7 @@ impl Gymnasium {
                 let mask = numpy(py)?.call_method("array", (self.ended.clone(),), Some(&settings))?;
                 let options = [("options", [("reset_mask", mask)].into_py_dict(py)?)].into_py_dict(py)?;
                 let begun = envs.call_method("reset", (), Some(&options))?.get_item(0)?;
-                read(&begun, "the observations of reset", out.observations)
+                read(&begun, "the observations of reset", &self.shape, out.observations)
             }
         }
     }
@@ -176,6 +187,23 @@ impl Gymnasium {
         ))
         .with_hint("training needs finite numbers"))
     }
+}
+
+/// The parts of the tuple that a method has returned.
+fn parts<'py, const N: usize>(
+    given: Bound<'py, PyAny>,
+    method: &str,
+    wanted: &str,
+) -> PyResult<[Bound<'py, PyAny>; N]> {
+    if let Ok(tuple) = given.cast::<PyTuple>()
+        && let Ok(parts) = tuple.iter().collect::<Vec<_>>().try_into()
+    {
+        return Ok(parts);
+    }
+    let (kind, count) = (given.get_type().name()?, given.len());
+    let count = count.map_or_else(|_| String::new(), |count| format!(" of length {count}"));
+    let text = format!("`{method}` of the environments has returned a {kind}{count}, and Gymnasium's returns {wanted}");
+    Err(PyTypeError::new_err(text))
 }
 
 impl VectorEnv for Gymnasium {
@@ -205,17 +233,13 @@ impl VectorEnv for Gymnasium {
         std::mem::swap(&mut self.ended, &mut self.begun);
         self.with(|own, envs| {
             let actions = values(envs.py(), &own.action, &[own.num_envs], chosen)?;
-            type Given<'py> = (
-                Bound<'py, PyAny>,
-                Bound<'py, PyAny>,
-                Bound<'py, PyAny>,
-                Bound<'py, PyAny>,
-                Bound<'py, PyAny>,
-            );
-            let (seen, rewards, terminated, truncated, infos): Given<'_> =
-                envs.call_method1("step", (actions,))?.extract()?;
-            read(&seen, "the observations of step", out.observations)?;
-            read(&rewards, "the rewards of step", out.rewards)?;
+            let [seen, rewards, terminated, truncated, infos] = parts(
+                envs.call_method1(pyo3::intern!(envs.py(), "step"), (actions,))?,
+                "step",
+                "observations, rewards, terminations, truncations and infos",
+            )?;
+            read(&seen, "the observations of step", &own.shape, out.observations)?;
+            read(&rewards, "the rewards of step", &own.shape[..1], out.rewards)?;
             own.flags(&terminated, "the terminations of step", out.terminated)?;
             own.flags(&truncated, "the truncations of step", out.truncated)?;
             let flags = out.terminated.iter().zip(out.truncated.iter());
@@ -232,7 +256,11 @@ impl VectorEnv for Gymnasium {
             }
         })?;
         self.check("observation", out.observations)?;
-        self.check("reward", out.rewards)
+        self.check("reward", out.rewards)?;
+        match self.ended.contains(&true) {
+            true => self.check("last observation", out.final_observations),
+            false => Ok(()),
+        }
     }
 
     fn begins_anew(&self) -> bool {

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use polygrad::nn::models::ActivationFn;
+use polygrad::nn::skip_init;
 use polygrad::rl::zoo::Algorithm;
 use polygrad::rl::{
     ActionSpace, CnnEncoderConfig, EncoderConfig, MlpEncoderConfig, PolicyConfig, Space, VectorEnv as _,
@@ -18,7 +19,7 @@ use polygrad::{Device, Error, ErrorKind, Result, manual_seed};
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::errors::raised;
 use crate::failure::Failure;
@@ -44,8 +45,6 @@ struct Network {
 #[pyo3(from_item_all)]
 pub(crate) struct Order {
     algorithm: String,
-    total_steps: Option<u64>,
-    seed: u64,
     out: Option<PathBuf>,
     resume: bool,
     /// JSON.
@@ -95,7 +94,7 @@ impl Order {
             options = options.run(run).settings(&settings)?;
         }
         let summary = options.train(&mut *agent)?;
-        let own = algorithm.policy(&described.policy, device)?;
+        let own = skip_init(|| algorithm.policy(&described.policy, device))?;
         own.load_state_dict(&agent.trained_policy()?.state_dict()?, true)?;
         Ok((
             Policy::new(own, described, agent.mean_return()),
@@ -104,11 +103,7 @@ impl Order {
     }
 
     fn described(&self, envs: &Gymnasium) -> Result<Described> {
-        let mut settings: Value = crate::errors::settings(&self.settings)?;
-        settings["seed"] = self.seed.into();
-        if let Some(steps) = self.total_steps {
-            settings["total_steps"] = steps.into();
-        }
+        let settings: Map<String, Value> = crate::errors::settings(&self.settings)?;
         // Imitation needs demonstrations or a teacher, which are not given here.
         let alone = || {
             Algorithm::NAMES
@@ -119,10 +114,23 @@ impl Order {
             return Err(Error::invalid(format!("there is no algorithm {:?}", self.algorithm))
                 .with_hint(format!("there are {}", alone().collect::<Vec<_>>().join(", "))));
         }
-        let algorithm = json!({ self.algorithm.as_str(): settings });
-        let algorithm = Algorithm::deserialize(algorithm).map_err(|error| {
-            let message = format!("a setting of {} is wrong: {error}", self.algorithm);
-            Error::invalid(message).with_hint("settings have the names and forms of `polygrad train --set`")
+        let of = |settings: Map<String, Value>| {
+            Algorithm::deserialize(json!({ self.algorithm.as_str(): settings })).map_err(|error| error.to_string())
+        };
+        let algorithm = of(settings.clone()).map_err(|why| {
+            // The error of all does not name the wrong one.
+            let alone = |(name, value)| {
+                Some((
+                    format!("the setting {name}"),
+                    of(Map::from_iter([(name, value)])).err()?,
+                ))
+            };
+            let (name, why) = settings
+                .into_iter()
+                .find_map(alone)
+                .unwrap_or(("a setting".to_owned(), why));
+            Error::invalid(format!("{name} of {} is wrong: {why}", self.algorithm))
+                .with_hint("settings have the names and forms of `polygrad train --set`")
         })?;
         let (observation, action) = envs.spaces();
         let network = crate::errors::settings(&self.network)?;
@@ -150,6 +158,13 @@ fn policy_config(
         _ => vec![observation.flat_len()],
     };
     match shape[..] {
+        [height, width, channels @ (1 | 3 | 4)] if ![1, 3, 4].contains(&height) => {
+            let message = format!("observations of shape {shape:?} are images whose channels are last");
+            let hint = format!(
+                "put them first, [{channels}, {height}, {width}], as by gymnasium.wrappers.TransformObservation"
+            );
+            Err(Error::shape(message).with_hint(hint))
+        }
         [size] => {
             let known = match algorithm {
                 Algorithm::Ppo(_) | Algorithm::Bc(_) | Algorithm::Distill(_) => (vec![64, 64], ActivationFn::Tanh),

@@ -10,8 +10,8 @@ use polygrad::rl::{
 use polygrad::{Error, Result, Shape};
 use pyo3::prelude::*;
 
-use super::spaces::{read, values};
-use crate::dlpack::owned_array;
+use super::spaces::{read, shape_of, values};
+use crate::arrays::array_of;
 use crate::errors::raised;
 
 type Vector = Box<dyn VectorEnv + Send>;
@@ -109,10 +109,11 @@ impl Environments {
             buffers,
             actions: chosen,
         } = &mut *inner;
-        read(actions, "the actions", chosen)?;
+        let shape = [&[envs.num_envs()], &shape_of(&self.action)[..]].concat();
+        read(actions, "the actions", &shape, chosen)?;
         py.detach(|| envs.step(chosen, &mut buffers.as_mut())).map_err(raised)?;
         let rows = [envs.num_envs()];
-        let column = |memory: Result<HostTensor>| owned_array(py, memory.map_err(raised)?);
+        let column = |memory: Result<HostTensor>| array_of(py, &memory.map_err(raised)?);
         let shape = Shape::from(rows);
         let rewards = buffers
             .rewards

@@ -13,15 +13,19 @@ use polygrad::train::RunFolder;
 use polygrad::{Device, Error, ErrorKind, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::spaces::{array, values};
+use super::spaces::{array, shape_of, values};
 use crate::errors::raised;
 use crate::tensor::cpu;
 
 /// The key of the policy's description in the header of a file.
 pub(super) const KEY: &str = "polygrad.policy";
+
+/// Weights and texts of a file.
+type Content = (StateDict, BTreeMap<String, String>);
 
 /// The description of a policy, without its weights.
 pub(super) struct Described {
@@ -97,16 +101,30 @@ impl Policy {
         } else {
             path
         };
-        let (weights, texts) = StateDict::load_with_metadata(&path)?;
+        Self::of(
+            StateDict::load_with_metadata(&path)?,
+            &path.display().to_string(),
+            device,
+        )
+    }
+
+    /// A policy of the content of a file; `place` names it.
+    fn of((weights, texts): Content, place: &str, device: &Device) -> Result<Self> {
         let text = texts.get(KEY).ok_or_else(|| {
-            let message = format!("{} has no policy of polygrad.rl", path.display());
+            let message = format!("{place} has no policy of polygrad.rl");
             Error::new(ErrorKind::Format, message)
                 .with_hint("give what Policy.save or train(out=…) has left; polygrad.Model.load takes other runs")
         })?;
-        let described = Described::from_json(text).map_err(|error| error.in_module(path.display().to_string()))?;
+        let described = Described::from_json(text).map_err(|error| error.in_module(place))?;
         let policy = skip_init(|| described.algorithm.policy(&described.policy, device))?;
         policy.load_state_dict(&weights, true)?;
         Ok(Self::new(policy, described, None))
+    }
+
+    /// The content of a file.
+    fn content(&self) -> Result<Content> {
+        let texts = BTreeMap::from([(KEY.to_owned(), self.described.to_json()?.to_string())]);
+        Ok((self.policy.state_dict()?, texts))
     }
 
     fn act(&self, rows: usize, seen: &[f32], deterministic: bool) -> Result<Vec<f32>> {
@@ -131,15 +149,6 @@ impl Policy {
     }
 }
 
-/// The shape of a value.
-fn shape_of(space: &Space) -> Vec<usize> {
-    match space {
-        Space::Discrete { .. } => Vec::new(),
-        Space::Box { shape, .. } => shape.clone(),
-        Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => vec![space.len()],
-    }
-}
-
 #[pymethods]
 impl Policy {
     /// Loads a file written by `save`, or the folder of `train(out=…)`.
@@ -154,10 +163,29 @@ impl Policy {
     #[pyo3(signature = (path, /))]
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let save = || {
-            let texts = BTreeMap::from([(KEY.to_owned(), self.described.to_json()?.to_string())]);
-            self.policy.state_dict()?.save_with_metadata(&path, &texts)
+            let (weights, texts) = self.content()?;
+            weights.save_with_metadata(&path, &texts)
         };
         py.detach(save).map_err(raised)
+    }
+
+    /// For pickle and copy.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, Option<f64>))> {
+        let (py, own) = (slf.py(), slf.get());
+        let (weights, texts) = own.content().map_err(raised)?;
+        let bytes = PyBytes::new(py, &weights.to_bytes(&texts).map_err(raised)?);
+        Ok((slf.get_type().getattr("_of")?, (bytes, own.mean_return)))
+    }
+
+    /// What `__reduce__` has written.
+    #[staticmethod]
+    #[pyo3(signature = (content, mean_return, /))]
+    fn _of(content: &[u8], mean_return: Option<f64>) -> PyResult<Self> {
+        let made = Self::of(StateDict::from_bytes(content).map_err(raised)?, "the pickle", &cpu()?);
+        Ok(Self {
+            mean_return,
+            ..made.map_err(raised)?
+        })
     }
 
     /// Writes an ONNX file. Its input is `observation`, `[batch, …]` in float32, with integers as one-hot vectors. Its
@@ -185,14 +213,25 @@ impl Policy {
 
     /// Returns the actions for observations, and None, like Stable-Baselines3: for one observation, or for several at
     /// once, `[n, …]`. Actions are in the form that environments take: within the bounds of their Box, counted from the
-    /// start of their Discrete. `deterministic=False` samples them.
-    #[pyo3(signature = (observation, *, deterministic = true))]
+    /// start of their Discrete. `deterministic=False` samples them, which is Stable-Baselines3's default.
+    ///
+    /// `state` and `episode_start` are there for its programs, such as `evaluate_policy`: a policy has no memory, so that
+    /// `state` is None, and it does not matter where an episode starts.
+    #[pyo3(signature = (observation, state = None, episode_start = None, deterministic = true))]
     fn predict<'py>(
         &self,
         py: Python<'py>,
         observation: &Bound<'py, PyAny>,
+        state: Option<&Bound<'py, PyAny>>,
+        episode_start: Option<&Bound<'py, PyAny>>,
         deterministic: bool,
     ) -> PyResult<(Bound<'py, PyAny>, Option<bool>)> {
+        let _ = episode_start;
+        if state.is_some() {
+            return Err(PyValueError::new_err(
+                "a state was given, and the policy has no memory: pass None, as predict returns it",
+            ));
+        }
         let view = array(observation)?;
         let own = shape_of(&self.described.observation);
         let rows: Vec<usize> = match view.shape().strip_suffix(&own[..]) {

@@ -7,7 +7,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 
-use crate::dlpack::{self, View, numpy, owned_array};
+use crate::arrays::array_of;
+use crate::dlpack::{self, View, numpy};
 use crate::errors::raised;
 
 /// Converts a space of Gymnasium to ours.
@@ -20,12 +21,18 @@ pub(super) fn space_of(space: &Bound<'_, PyAny>, what: &str) -> PyResult<Space> 
             n: attribute("n")?.extract()?,
             start: attribute("start")?.extract()?,
         },
+        "MultiDiscrete" | "MultiBinary" if attribute("shape")?.len()? != 1 => {
+            return Err(PyTypeError::new_err(format!(
+                "the {what} is a {kind} of shape {}, and policies are for those of one axis; flatten it in a wrapper",
+                attribute("shape")?
+            )));
+        }
         "MultiDiscrete" => Space::MultiDiscrete {
             nvec: whole("nvec")?.extract()?,
             start: whole("start")?.extract()?,
         },
         "MultiBinary" => Space::MultiBinary {
-            n: attribute("n")?.extract()?,
+            n: attribute("shape")?.get_item(0)?.extract()?,
         },
         "Box" => {
             let shape: Vec<usize> = attribute("shape")?.extract()?;
@@ -52,28 +59,41 @@ pub(super) fn space_of(space: &Bound<'_, PyAny>, what: &str) -> PyResult<Space> 
     Ok(found)
 }
 
+/// The shape of a value.
+pub(super) fn shape_of(space: &Space) -> Vec<usize> {
+    match space {
+        Space::Discrete { .. } => Vec::new(),
+        Space::Box { shape, .. } => shape.clone(),
+        Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => vec![space.len()],
+    }
+}
+
 /// Numbers of an array, of any dtype of NumPy.
 pub(super) fn array(object: &Bound<'_, PyAny>) -> PyResult<View> {
-    let imported = match object.hasattr("__dlpack__")? {
-        true => dlpack::import(object),
-        false => dlpack::import(&numpy(object.py())?.call_method1("asarray", (object,))?),
-    };
-    imported.or_else(|_| {
+    dlpack::import(object).or_else(|error| {
+        if object.hasattr("mask")? {
+            return Err(error);
+        }
         // The dtype is unsupported, or the memory is elsewhere.
         let settings = [("dtype", "float64")].into_py_dict(object.py())?;
         dlpack::import(&numpy(object.py())?.call_method("asarray", (object,), Some(&settings))?)
     })
 }
 
-/// Reads an array with as many numbers as `out`.
-pub(super) fn read(object: &Bound<'_, PyAny>, what: &str, out: &mut [f32]) -> PyResult<()> {
+/// Reads an array of this shape, in which extents of 1 may be left out or added.
+pub(super) fn read(object: &Bound<'_, PyAny>, what: &str, shape: &[usize], out: &mut [f32]) -> PyResult<()> {
     let view = array(object)?;
-    let numbers: usize = view.shape().iter().product();
-    if numbers != out.len() {
+    let long = |extents: &[usize]| {
+        extents
+            .iter()
+            .copied()
+            .filter(|&extent| extent != 1)
+            .collect::<Vec<_>>()
+    };
+    if view.shape() != shape && long(view.shape()) != long(shape) {
         let text = format!(
-            "{what} are an array of shape {:?}, and {} numbers are expected",
-            view.shape(),
-            out.len()
+            "{what} are an array of shape {:?}, and {shape:?} is expected",
+            view.shape()
         );
         return Err(PyValueError::new_err(text));
     }
@@ -88,17 +108,14 @@ pub(super) fn values<'py>(
     rows: &[usize],
     numbers: &[f32],
 ) -> PyResult<Bound<'py, PyAny>> {
-    let whole = || numbers.iter().map(|&x| x as i64).collect::<Vec<_>>();
-    let shaped = |own: &[usize]| Shape::new(&[rows, own].concat());
-    let memory = match space {
-        Space::Discrete { .. } => shaped(&[]).and_then(|shape| HostTensor::new(shape, whole())),
-        Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => {
-            shaped(&[space.len()]).and_then(|shape| HostTensor::new(shape, whole()))
+    let whole = || numbers.iter().map(|x| x.round_ties_even() as i64).collect::<Vec<_>>();
+    let memory = Shape::new(&[rows, &shape_of(space)].concat()).and_then(|shape| match space {
+        Space::Discrete { .. } | Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => {
+            HostTensor::new(shape, whole())
         }
-        Space::Box { shape, dtype, .. } => {
-            let memory = shaped(shape).and_then(|shape| HostTensor::new(shape, numbers.to_vec()));
-            memory.map(|memory| memory.cast(*dtype))
-        }
-    };
-    owned_array(py, memory.map_err(raised)?)
+        // The nearest integers, as environments in other processes get.
+        Space::Box { dtype, .. } if !dtype.is_float() => Ok(HostTensor::new(shape, whole())?.cast(*dtype)),
+        Space::Box { dtype, .. } => Ok(HostTensor::new(shape, numbers.to_vec())?.cast(*dtype)),
+    });
+    array_of(py, &memory.map_err(raised)?)
 }
