@@ -41,7 +41,9 @@ def inputs(x: Any, names: Sequence[str], known: Columns) -> list[Any]:
 
 def pair(batch: Any, names: Sequence[str], known: Columns) -> list[Any]:
     if not isinstance(batch, (list, tuple)) or len(batch) != 2:
-        kind = f"{type(batch).__name__} of length {len(batch)}" if isinstance(batch, (list, tuple)) else type(batch).__name__
+        kind = type(batch).__name__
+        if isinstance(batch, (list, tuple)):
+            kind += f" of length {len(batch)}"
         raise TypeError(f'a batch is a tuple of inputs and targets, and this is a {kind}; of tables, give y="column"')
     return [*inputs(batch[0], names, known), batch[1]]
 
@@ -95,8 +97,8 @@ def column(table: Any, name: str | int) -> Any:
     found = np.asarray(table[name])
     if found.dtype.kind not in "biuf":
         raise ValueError(
-            f"the column {name!r} is {found.dtype}, and a network takes numbers: fill missing values if it has any, and "
-            "make numbers of words, as by pandas.get_dummies or pandas.factorize"
+            f"the column {name!r} is {found.dtype}, and a network takes numbers: fill missing values if it has any, "
+            "and make numbers of words, as by pandas.get_dummies or pandas.factorize"
         )
     if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise ValueError(f"the column {name!r} has missing or infinite values: fill them, or leave these rows out")

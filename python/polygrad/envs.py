@@ -52,6 +52,7 @@ class Env(gymnasium.Env):
         if render_mode is not None:
             raise ValueError(f"render_mode={render_mode!r}: the environments are not drawn here; leave it out")
         self.render_mode = None
+        self._over = False
         self._envs = Environments(name, 1, 1)
         self.observation_space, self.action_space = map(_space, self._envs.spaces)
 
@@ -59,12 +60,16 @@ class Env(gymnasium.Env):
         """Begins an episode; see ``gymnasium.Env.reset``."""
         super().reset(seed=seed)
         chosen = int(self.np_random.integers(2**31)) if seed is None else seed
+        self._over = False
         return self._envs.reset(chosen)[0], {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes an action; see ``gymnasium.Env.step``."""
+        if self._over:
+            raise gymnasium.error.ResetNeeded("the episode is over: call reset first")
         seen, rewards, terminated, truncated, last = self._envs.step(np.asarray(action))
         # In Rust the next episode has already begun.
+        self._over = last is not None
         return (seen if last is None else last)[0], float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
 

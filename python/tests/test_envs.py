@@ -68,7 +68,10 @@ def test_an_episode_ends_with_its_own_observation():
         seen, reward, over, cut, _ = env.step(1)
     # The pole has fallen, and not begun anew.
     assert abs(seen[2]) > 0.2 and reward == 1.0 and not cut
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
+        env.step(1)
     assert abs(env.reset()[0]).max() <= 0.05
+    env.step(1)
 
 
 def test_many_step_as_one_does():

@@ -215,8 +215,8 @@ impl Policy {
     /// once, `[n, …]`. Actions are in the form that environments take: within the bounds of their Box, counted from the
     /// start of their Discrete. `deterministic=False` samples them, which is Stable-Baselines3's default.
     ///
-    /// `state` and `episode_start` are there for its programs, such as `evaluate_policy`: a policy has no memory, so that
-    /// `state` is None, and it does not matter where an episode starts.
+    /// `state` and `episode_start` are there for its programs, such as `evaluate_policy`: a policy has no memory, so
+    /// that `state` is None, and it does not matter where an episode starts.
     #[pyo3(signature = (observation, state = None, episode_start = None, deterministic = true))]
     fn predict<'py>(
         &self,
