@@ -7,7 +7,7 @@ mod worker;
 use std::ops::Range;
 use std::sync::Arc;
 
-use polygrad_core::{Error, Result};
+use polygrad_core::{Error, Result, room};
 use serde_json::Value;
 
 use crate::vector::{all_at_once, check_len};
@@ -37,6 +37,12 @@ pub struct Vectorized<E, const A: usize = 1> {
     masks: Vec<bool>,
     /// Whether there was a reset, and no step has failed since.
     ready: bool,
+}
+
+fn made<E>(make: impl FnMut(usize) -> E, n: usize) -> Result<Vec<E>> {
+    let mut envs = room(n)?;
+    envs.extend((0..n).map(make));
+    Ok(envs)
 }
 
 fn spaces_of<E: Env<A>, const A: usize>(envs: &[E]) -> Result<Spaces> {
@@ -75,9 +81,9 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
     /// `n` environments, made by a function of their index, that step one after another in the caller's thread.
     ///
     /// # Errors
-    /// If `n` is 0, or spaces are invalid or differ.
+    /// If `n` is 0, spaces are invalid or differ, or memory runs out.
     pub fn new(make: impl FnMut(usize) -> E, n: usize) -> Result<Self> {
-        let envs: Vec<E> = (0..n).map(make).collect();
+        let envs = made(make, n)?;
         let spaces = Arc::new(spaces_of(&envs)?);
         Ok(Self::of(Shard::new(envs, 0, &spaces), Workers::default(), spaces, n))
     }
@@ -95,7 +101,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         if threads == 0 {
             return Err(no_threads());
         }
-        let mut envs: Vec<E> = (0..n).map(make).collect();
+        let mut envs = made(make, n)?;
         let spaces = Arc::new(spaces_of(&envs)?);
         let threads = threads.min(n);
         let shards = split(&mut envs, 1, threads, &spaces);
@@ -140,7 +146,7 @@ impl<E: Env<A>, const A: usize> Vectorized<E, A> {
         if threads == 0 {
             return Err(no_threads());
         }
-        let mut envs: Vec<E> = (0..n).map(make).collect();
+        let mut envs = made(make, n)?;
         let spaces = Arc::new(spaces_of(&envs)?);
         let most = n / LEAST_ROWS.div_ceil(A);
         let groups = threads.max(2).min(most.max(1));
