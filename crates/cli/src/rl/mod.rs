@@ -121,9 +121,11 @@ impl Task for Settings {
         };
         let checked = settings.algorithm.check(&settings.policy, settings.envs);
         let checked = checked.and_then(|()| settings.check_self_play(spec));
-        checked.map_err(|error| match error.hint() {
-            Some(_) => Failure::from(error),
-            None => Failure::from(error).fix("give it another value, by --set, --settings or the option of its own"),
+        checked.map_err(|error| {
+            // The names of settings are the user's words here, and a hint may have them.
+            let fix = error.hint().map(str::to_owned);
+            let own = "give it another value, by --set, --settings or the option of its own".to_owned();
+            Failure::from(error).fix(fix.unwrap_or(own))
         })?;
         Ok(settings)
     }

@@ -125,7 +125,7 @@ impl<'a> Show<'a> {
             while !ended {
                 ended = match &self.source {
                     Source::Policy { .. } => play.step()?,
-                    Source::Replay(replay) => play.step_by(&replay.episodes[episode].actions[play.steps()])?,
+                    Source::Replay(replay) => replay.step(episode, &mut play)?,
                 };
                 self.check(episode, &play, ended)?;
                 see(&play, ended)?;

@@ -70,6 +70,9 @@ impl Replay {
                 replay.format
             )));
         }
+        if replay.episodes.is_empty() {
+            return Err(bad("it has no episode".to_owned()));
+        }
         match replay
             .episodes
             .iter()
@@ -116,6 +119,23 @@ impl Replay {
             episode.seen.push(mark(play));
             episode.returns = play.returns().to_vec();
         }
+    }
+
+    /// Takes the next recorded step of an episode, and returns whether it ended the episode.
+    ///
+    /// # Errors
+    /// An action that is none of the environment; failures of the environment.
+    pub(super) fn step(&self, episode: usize, play: &mut Play<'_>) -> Result<bool> {
+        let at = play.steps();
+        play.step_by(&self.episodes[episode].actions[at]).map_err(|error| {
+            Failure::new(format!(
+                "episode {}, step {}: {}",
+                episode + 1,
+                at + 1,
+                Failure::from(error)
+            ))
+            .fix("give a file as `polygrad play RUN --record FILE` wrote it")
+        })
     }
 
     /// Fails unless a state of an episode equals the recorded one, and the episode ends where the recorded one did.

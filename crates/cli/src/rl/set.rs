@@ -61,6 +61,11 @@ fn settings(preset: &Preset) -> Result<Value> {
     let mut all = serde_json::to_value(&preset.algorithm).map_err(fail)?[preset.algorithm.name()].take();
     all["envs"] = preset.num_envs.into();
     all["policy"] = serde_json::to_value(&preset.policy).map_err(fail)?;
+    // What config.json leaves out can be set, too.
+    if let Some(policy) = all["policy"].as_object_mut() {
+        policy.entry("memory").or_insert(Value::Null);
+        policy.entry("ortho_init").or_insert(true.into());
+    }
     all["self_play"] = serde_json::to_value(&preset.self_play).map_err(fail)?;
     Ok(all)
 }
@@ -124,7 +129,7 @@ fn is_other_variant(old: &Value, new: &Map<String, Value>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use polygrad::rl::{Annealed, PriorityConfig};
+    use polygrad::rl::{Annealed, MemoryConfig, MemoryKind, PriorityConfig};
 
     use super::*;
 
@@ -173,8 +178,18 @@ mod tests {
         assert_eq!(config.learning_rate, Annealed::Linear(1e-3, 0.0));
         assert_eq!(config.epsilon, Annealed::Constant(0.2));
         assert_eq!(config.prioritized, Some(PriorityConfig { alpha: 0.5, beta: 0.7 }));
-        let preset = set(&["envs=3", "policy.encoder.mlp.activation=tanh"]).unwrap();
-        assert_eq!(preset.num_envs, 3);
+        let preset = set(&[
+            "envs=3",
+            "policy.encoder.mlp.activation=tanh",
+            "policy.ortho_init=false",
+        ])
+        .unwrap();
+        assert_eq!((preset.num_envs, preset.policy.ortho_init), (3, false));
+        let memory = set(&["policy.memory={\"kind\":\"gru\",\"hidden_size\":7}"])
+            .unwrap()
+            .policy
+            .memory;
+        assert_eq!(memory, Some(MemoryConfig::new(MemoryKind::Gru, 7)));
         assert!(serde_json::to_string(&preset.policy).unwrap().contains("\"tanh\""));
     }
 
@@ -202,7 +217,10 @@ mod tests {
             ("gama=0.9", ["there is no setting gama", "there are: batch_size, "]),
             (
                 "policy.hidden=3",
-                ["there is no setting policy.hidden", "there are: action, encoder, "],
+                [
+                    "there is no setting policy.hidden",
+                    "there are: action, encoder, memory, ",
+                ],
             ),
             (
                 "prioritized.alpha=0.5",

@@ -108,8 +108,9 @@ fn read(file: &Path, spec: &EnvSpec, found: &mut Demonstrations) -> Result<()> {
         play.reset()?;
         replay.check(number, &play, false)?;
         for actions in &episode.actions {
-            found.push(play.observations(), actions)?;
-            let ended = play.step_by(actions)?;
+            let seen = play.observations().to_vec();
+            let ended = replay.step(number, &mut play)?;
+            found.push(&seen, actions)?;
             replay.check(number, &play, ended)?;
         }
     }

@@ -58,7 +58,7 @@ impl Fixed {
             run.shown(),
             self.0.join("; ")
         ))
-        .fix("leave these options out (--epochs may grow), or start a new run without --resume"))
+        .fix("leave these options out (--epochs and --total-steps may grow), or start a new run without --resume"))
     }
 }
 

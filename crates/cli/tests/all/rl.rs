@@ -512,7 +512,10 @@ fn what_was_not_recorded_is_told_by_its_step() {
     scene.write("action.json", other.to_string().as_bytes());
     let ended = scene.run("play --replay action.json");
     assert!(
-        ended.code == Some(1) && ended.stderr.contains("the action [2.0] is not allowed (step 4)"),
+        ended.code == Some(1)
+            && ended
+                .stderr
+                .contains("episode 1, step 4: the action [2.0] is not allowed\n  fix: "),
         "{}",
         ended.stderr
     );

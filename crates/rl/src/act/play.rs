@@ -158,8 +158,7 @@ impl<'p> Play<'p> {
             let masks = self.masks.get(at * entries..(at + 1) * entries);
             let is_allowed = masks.is_none_or(|masks| self.action_space.allows(masks, own));
             if !self.action_space.contains(own) || !is_allowed {
-                let message = format!("the action {own:?} is not allowed (step {})", self.steps + 1);
-                return Err(Error::invalid(message));
+                return Err(Error::invalid(format!("the action {own:?} is not allowed")));
             }
         }
         self.actions.copy_from_slice(actions);
