@@ -39,10 +39,18 @@ pub(super) enum Picture {
 }
 
 impl Hello {
+    /// An image that is too small for convolutions is a vector.
+    ///
     /// # Errors
     /// If the space is invalid.
     pub(super) fn observation(&self) -> Result<Space> {
-        Space::from_json(&self.observation)
+        let mut space = Space::from_json(&self.observation)?;
+        if let Space::Box { low, shape, .. } = &mut space
+            && image(shape).is_none()
+        {
+            *shape = vec![low.len()];
+        }
+        Ok(space)
     }
 
     /// # Errors
@@ -55,16 +63,24 @@ impl Hello {
 /// The least height and width that the convolutions of [`CnnEncoderConfig::new`] take.
 const LEAST_IMAGE: usize = 36;
 
+/// Channels, height and width, if convolutions can take them.
+fn image(shape: &[usize]) -> Option<[usize; 3]> {
+    let shape = <[usize; 3]>::try_from(shape).ok()?;
+    (shape[1].min(shape[2]) >= LEAST_IMAGE).then_some(shape)
+}
+
 /// Training settings: those of our environment of the same name, otherwise CleanRL's for every algorithm that fits.
 pub(super) fn presets(name: &str, observation: &Space, action: &Space) -> Vec<Preset> {
     if let Some(presets) = presets_like(name) {
         return presets;
     }
-    let encoder = |hidden: &[usize], activation| match observation {
-        Space::Box { shape, .. } if shape.len() == 3 && shape[1].min(shape[2]) >= LEAST_IMAGE => {
-            EncoderConfig::Cnn(CnnEncoderConfig::new([shape[0], shape[1], shape[2]]))
-        }
-        _ => EncoderConfig::Mlp(MlpEncoderConfig {
+    let images = match observation {
+        Space::Box { shape, .. } => image(shape),
+        _ => None,
+    };
+    let encoder = |hidden: &[usize], activation| match images {
+        Some(shape) => EncoderConfig::Cnn(CnnEncoderConfig::new(shape)),
+        None => EncoderConfig::Mlp(MlpEncoderConfig {
             hidden: hidden.to_vec(),
             activation,
             ..MlpEncoderConfig::new(observation.flat_len())
@@ -116,5 +132,37 @@ pub(super) fn presets(name: &str, observation: &Space, action: &Space) -> Vec<Pr
             preset(4, normalized(wide(&[120, 84])), Algorithm::Pqn(PqnConfig::default())),
         ],
         _ => vec![preset(4, vector(), Algorithm::Ppo(PpoConfig::cleanrl()))],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::act::spaces::observation_shape;
+
+    #[test]
+    fn policies_see_what_is_observed() {
+        for (shape, seen) in [
+            (vec![3, 8, 8], vec![192]),
+            (vec![1, 35, 84], vec![35 * 84]),
+            (vec![3, 36, 36], vec![3, 36, 36]),
+            (vec![5], vec![5]),
+        ] {
+            let given = serde_json::json!({
+                "agents": 1, "gymnasium": "", "numpy": "", "python": "", "names": [],
+                "observation": Space::boxed_in(0.0, 255.0, &shape).to_json(),
+                "action": Space::discrete(2).to_json(),
+            });
+            let hello = Hello::deserialize(given).unwrap();
+            let (observation, action) = (hello.observation().unwrap(), hello.action().unwrap());
+            assert_eq!(observation_shape(&observation), seen);
+            for preset in presets("x", &observation, &action) {
+                let own = match preset.policy.encoder {
+                    EncoderConfig::Mlp(config) => vec![config.observation_size],
+                    EncoderConfig::Cnn(config) => config.observation_shape.to_vec(),
+                };
+                assert_eq!(own, seen);
+            }
+        }
     }
 }
