@@ -313,6 +313,7 @@ def test_what_cannot_be_trained_is_told(tmp_path):
         (lambda: envs, {"learning_rate": np.array([1, 2, 3])}, ValueError, "learning_rate of ppo is wrong: a number, or"),
         (lambda: Given(num_envs=0), {}, ValueError, "num_envs is 0"),
         (lambda: images((84, 84, 3)), {}, ValueError, r"whose channels are last; put them first, \[3, 84, 84\]"),
+        (lambda: images((7, 7, 3)), {}, ValueError, "too small for convolutions; .*FlattenObservation"),
         (lambda: step(np.ma.masked_array(np.zeros((2, 3)), True)), {}, ValueError, "has a mask"),
         (lambda: counting(AutoresetMode.NEXT_STEP), {"algorithm": "pqn"}, ValueError, "SAME_STEP"),
         (lambda: Given(step=None), {}, TypeError, "`step` .* a NoneType, and"),

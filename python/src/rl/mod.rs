@@ -32,6 +32,9 @@ use policy::{Described, KEY};
 /// The `task` in a run's settings.
 pub(crate) const TASK: &str = "gymnasium";
 
+/// The least height and width that CleanRL's convolutions take.
+const LEAST_IMAGE: usize = 36;
+
 /// The networks' part of the settings.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -158,6 +161,14 @@ fn policy_config(
         _ => vec![observation.flat_len()],
     };
     match shape[..] {
+        [a, b, c] if [a, b, c].iter().filter(|&&extent| extent >= LEAST_IMAGE).count() < 2 => {
+            let message = format!("observations of shape {shape:?} are images that are too small for convolutions");
+            let hint = format!(
+                "take {LEAST_IMAGE} by {LEAST_IMAGE} or more, or flatten them, as by \
+                 gymnasium.wrappers.vector.FlattenObservation"
+            );
+            Err(Error::shape(message).with_hint(hint))
+        }
         [height, width, channels @ (1 | 3 | 4)] if ![1, 3, 4].contains(&height) => {
             let message = format!("observations of shape {shape:?} are images whose channels are last");
             let hint = format!(
