@@ -121,6 +121,9 @@ impl Model {
     }
 }
 
+/// The function that makes a model again, and its arguments.
+type Reduced<'py> = (Bound<'py, PyAny>, (Option<String>, Bound<'py, PyBytes>));
+
 #[pymethods]
 impl Model {
     #[staticmethod]
@@ -193,7 +196,7 @@ impl Model {
     }
 
     /// For pickle and copy.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Option<String>, Bound<'py, PyBytes>))> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let (py, state) = (slf.py(), slf.get().state()?);
         let content = py.detach(|| match &state.origin {
             Origin::Network(config, weights) => {

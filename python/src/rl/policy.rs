@@ -149,6 +149,9 @@ impl Policy {
     }
 }
 
+/// The function that makes a policy again, and its arguments.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, Option<f64>));
+
 #[pymethods]
 impl Policy {
     /// Loads a file written by `save`, or the folder of `train(out=…)`.
@@ -170,7 +173,7 @@ impl Policy {
     }
 
     /// For pickle and copy.
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>, Option<f64>))> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let (py, own) = (slf.py(), slf.get());
         let (weights, texts) = own.content().map_err(raised)?;
         let bytes = PyBytes::new(py, &weights.to_bytes(&texts).map_err(raised)?);
