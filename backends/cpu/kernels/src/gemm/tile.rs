@@ -124,12 +124,16 @@ impl<T: Copy> Left<T> for Even<T> {
 /// Hides a number's value from the compiler. If the compiler knew that row offsets are multiples of each other, it
 /// would compute each row's address from the one before, a dependency chain that takes longer than the multiplications.
 #[inline(always)]
-fn hidden(mut x: isize) -> isize {
+fn hidden(x: isize) -> isize {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
-    // SAFETY: it does nothing.
-    unsafe {
-        std::arch::asm!("/* {} */", inout(reg) x, options(pure, nomem, nostack, preserves_flags));
-    }
+    let x = {
+        let hidden;
+        // SAFETY: it does nothing.
+        unsafe {
+            std::arch::asm!("/* {} */", inout(reg) x => hidden, options(pure, nomem, nostack, preserves_flags));
+        }
+        hidden
+    };
     x
 }
 

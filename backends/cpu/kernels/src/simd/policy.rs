@@ -10,6 +10,10 @@ const STREAMING_BYTES: usize = 32 << 20;
 #[derive(Clone, Copy)]
 pub struct StorePolicy {
     level: Option<Level>,
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only x86 has stores past the caches here")
+    )]
     streaming: bool,
 }
 

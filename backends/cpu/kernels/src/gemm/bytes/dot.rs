@@ -187,10 +187,12 @@ impl Way {
 
     /// Approximate nanoseconds of a multiplication and addition.
     pub fn cost(self) -> f32 {
-        match (self, self.group()) {
-            (Self::Portable, _) => 0.1,
-            (_, 2) => 0.012,
-            _ => 0.004,
+        match self {
+            Self::Portable => 0.1,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => 0.012,
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni | Self::Avx512Vnni => 0.004,
         }
     }
 }
