@@ -37,6 +37,7 @@ mod off_policy;
 mod policy;
 mod ppo;
 mod pqn;
+mod ranges;
 #[cfg(feature = "onnx")]
 mod record;
 mod render;

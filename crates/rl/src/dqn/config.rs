@@ -4,7 +4,8 @@ use polygrad_nn::defaults;
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::off_policy::{Pace, in_range, is_rate, is_share, pace};
+use crate::off_policy::{Pace, pace};
+use crate::ranges::{in_range, is_bound, is_rate, is_share};
 use crate::{Annealed, PriorityConfig};
 
 defaults! {
@@ -85,11 +86,7 @@ impl DqnConfig {
                 ),
                 ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
                 ("target_frequency", self.target_frequency > 0, "at least 1"),
-                (
-                    "max_grad_norm",
-                    self.max_grad_norm.is_none_or(|x| x.is_finite() && x > 0.0),
-                    "above 0",
-                ),
+                ("max_grad_norm", self.max_grad_norm.is_none_or(is_bound), "above 0"),
             ])?;
             self.prioritized.as_ref().map_or(Ok(()), PriorityConfig::check)
         });

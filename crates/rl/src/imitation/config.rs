@@ -5,7 +5,8 @@ use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::Annealed;
-use crate::off_policy::{Pace, in_range, is_rate, is_share};
+use crate::off_policy::Pace;
+use crate::ranges::{in_range, is_bound, is_rate, is_share};
 
 defaults! {
     /// Options of [`BehaviorCloning`](super::BehaviorCloning). `batch_size`, `learning_rate` and the weights have the
@@ -106,11 +107,10 @@ impl DistillConfig {
     /// The first option that is out of range.
     pub fn check(&self, rows: usize) -> Result<()> {
         let checked = self.pace().check(rows).and_then(|()| {
-            let temperature = self.temperature.is_finite() && self.temperature > 0.0;
             in_range(&[
                 ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
                 ("beta", self.beta.all(is_share), "from 0 to 1"),
-                ("temperature", temperature, "above 0"),
+                ("temperature", is_bound(self.temperature), "above 0"),
             ])
         });
         checked.map_err(|error| error.with_op("distillation"))

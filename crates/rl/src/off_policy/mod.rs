@@ -18,7 +18,7 @@ pub(crate) use actor_critics::{Part, Trainer, bounds, normal};
 pub(crate) use greedy::{Greedy, discrete_actions};
 pub(crate) use method::{Acting, Following, Method, Seen, Trained, finite};
 pub use noise::ExplorationNoise;
-pub(crate) use pace::{Pace, in_range, is_rate, is_share, pace};
+pub(crate) use pace::{Pace, pace};
 
 use crate::agent::iteration_rng;
 use crate::experience::Experience;

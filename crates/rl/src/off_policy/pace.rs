@@ -2,6 +2,8 @@
 
 use polygrad_tensor::{Error, Result};
 
+use crate::ranges::{in_range, is_share};
+
 /// When to act and when to learn, and from how many transitions.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
@@ -75,21 +77,4 @@ impl Pace {
     pub(crate) fn steps_per_iteration(&self, rows: usize) -> u64 {
         (rows * self.train_frequency) as u64
     }
-}
-
-/// Fails at the first setting out of its range, and describes the range.
-pub(crate) fn in_range(settings: &[(&str, bool, &str)]) -> Result<()> {
-    match settings.iter().find(|(_, holds, _)| !holds) {
-        Some((name, _, range)) => Err(Error::invalid(format!("{name} is not {range}"))),
-        None => Ok(()),
-    }
-}
-
-pub(crate) fn is_share(x: f64) -> bool {
-    (0.0..=1.0).contains(&x)
-}
-
-/// Whether `x` is a valid learning rate.
-pub(crate) fn is_rate(x: f64) -> bool {
-    x.is_finite() && x >= 0.0
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::Annealed;
 use crate::policy::StateDependent;
+use crate::ranges::{in_range, is_bound, is_rate, is_share, rollout_steps};
 
 /// Over which advantages, always those of one rank, the normalization to mean 0 and standard deviation 1 is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,21 +145,18 @@ impl PpoConfig {
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return Err(wrong(format!("{name} is 0")));
         }
-        let is_share = |x: f64| (0.0..=1.0).contains(&x);
-        let is_size = |x: f64| x.is_finite() && x >= 0.0;
-        let is_bound = |x: f64| x.is_finite() && x > 0.0;
         let some_bound = |x: Option<f64>| x.is_none_or(is_bound);
-        let numbers = [
+        let ranges = in_range(&[
             ("gamma", is_share(self.gamma), "from 0 to 1"),
             ("gae_lambda", is_share(self.gae_lambda), "from 0 to 1"),
-            ("learning_rate", self.learning_rate.all(is_size), "at least 0"),
-            ("clip", self.clip.all(is_size), "at least 0"),
+            ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
+            ("clip", self.clip.all(is_rate), "at least 0"),
             (
                 "entropy_coefficient",
                 self.entropy_coefficient.all(f64::is_finite),
                 "finite",
             ),
-            ("value_coefficient", is_size(self.value_coefficient), "at least 0"),
+            ("value_coefficient", is_rate(self.value_coefficient), "at least 0"),
             ("max_grad_norm", is_bound(self.max_grad_norm), "above 0"),
             ("target_kl", some_bound(self.target_kl), "above 0"),
             (
@@ -167,10 +165,8 @@ impl PpoConfig {
                 "above 0",
             ),
             ("normalize_rewards", some_bound(self.normalize_rewards), "above 0"),
-        ];
-        if let Some((name, _, range)) = numbers.iter().find(|(_, holds, _)| !holds) {
-            return Err(wrong(format!("{name} is not {range}")));
-        }
+        ]);
+        ranges.map_err(|error| error.with_op("PPO"))?;
         let sde = StateDependent {
             use_sde: self.use_sde,
             sample_freq: self.sde_sample_freq,
@@ -187,18 +183,6 @@ impl PpoConfig {
         rollout_steps(rows, self.num_steps).map_err(|error| error.with_op("PPO"))?;
         Ok(())
     }
-}
-
-/// The steps of a rollout, which are kept in memory until they are learnt from.
-///
-/// # Errors
-/// If they are more than 2³¹.
-pub(crate) fn rollout_steps(rows: usize, num_steps: usize) -> Result<usize> {
-    let steps = rows.checked_mul(num_steps).filter(|&steps| steps <= 1 << 31);
-    steps.ok_or_else(|| {
-        Error::invalid(format!("{rows} times {num_steps} steps are too many"))
-            .with_hint("take fewer num_steps or environments")
-    })
 }
 
 pub(super) fn wrong(message: String) -> Error {

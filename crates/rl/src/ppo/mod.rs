@@ -23,7 +23,6 @@ use polygrad_tensor::{Device, Tensor};
 use polygrad_train::DataParallel;
 
 pub use advantage::{Outcomes, gae};
-pub(crate) use config::rollout_steps;
 pub use config::{AdvantageNorm, PpoConfig};
 pub use loss::{PpoBatch, PpoLosses, PpoWeights, ppo_loss};
 

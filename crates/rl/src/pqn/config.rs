@@ -5,8 +5,8 @@ use polygrad_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::Annealed;
-use crate::off_policy::{Pace, in_range, is_rate, is_share};
-use crate::ppo::rollout_steps;
+use crate::off_policy::Pace;
+use crate::ranges::{in_range, is_bound, is_rate, is_share, rollout_steps};
 
 defaults! {
     /// Options of [`Pqn`](super::Pqn). The defaults are those of CleanRL's `pqn.py`.
@@ -60,11 +60,7 @@ impl PqnConfig {
                 "from 0 to 1",
             ),
             ("learning_rate", self.learning_rate.all(is_rate), "at least 0"),
-            (
-                "max_grad_norm",
-                self.max_grad_norm.is_finite() && self.max_grad_norm > 0.0,
-                "above 0",
-            ),
+            ("max_grad_norm", is_bound(self.max_grad_norm), "above 0"),
         ])?;
         let steps = rollout_steps(rows, self.num_steps)?;
         if !steps.is_multiple_of(self.num_minibatches) {

@@ -4,8 +4,9 @@ use polygrad_nn::defaults;
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::off_policy::{Pace, in_range, is_rate, is_share, pace};
+use crate::off_policy::{Pace, pace};
 use crate::policy::StateDependent;
+use crate::ranges::{in_range, is_bound, is_rate, is_share};
 use crate::{Annealed, ExplorationNoise};
 
 /// Stable-Baselines3's.
@@ -82,11 +83,7 @@ impl SacConfig {
                 ),
                 ("policy_frequency", self.policy_frequency > 0, "at least 1"),
                 ("tau", is_share(self.tau), "from 0 to 1"),
-                (
-                    "temperature",
-                    self.temperature.is_none_or(|x| x.is_finite() && x > 0.0),
-                    "above 0",
-                ),
+                ("temperature", self.temperature.is_none_or(is_bound), "above 0"),
                 (
                     "exploration_noise",
                     self.exploration_noise.is_none_or(ExplorationNoise::makes_sense),

@@ -1,8 +1,10 @@
 //! Options of self-play.
 
-use polygrad_core::{Error, Result};
+use polygrad_core::Result;
 use polygrad_nn::defaults;
 use serde::{Deserialize, Serialize};
+
+use crate::ranges::{in_range, is_rate, is_share};
 
 /// An opponent that plays by fixed rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,21 +70,17 @@ impl SelfPlayConfig {
     /// # Errors
     /// The first option that is out of range.
     pub fn check(&self) -> Result<()> {
-        let is_share = |x: f64| (0.0..=1.0).contains(&x);
         let scripted = &self.scripted;
         let twice = (1..scripted.len()).any(|i| scripted[..i].contains(&scripted[i]));
-        let options = [
+        let options = in_range(&[
             ("scripted", !twice, "free of repetitions"),
             ("snapshots", self.snapshots <= 64, "at most 64"),
             ("snapshot_every", self.snapshot_every > 0, "at least 1"),
             ("snapshot_score", is_share(self.snapshot_score), "from 0 to 1"),
             ("itself", is_share(self.itself), "from 0 to 1"),
             ("opening", self.opening <= 1000, "at most 1000"),
-            ("elo_k", self.elo_k.is_finite() && self.elo_k >= 0.0, "at least 0"),
-        ];
-        match options.iter().find(|(_, holds, _)| !holds) {
-            Some((name, _, range)) => Err(Error::invalid(format!("{name} is not {range}")).with_op("self-play")),
-            None => Ok(()),
-        }
+            ("elo_k", is_rate(self.elo_k), "at least 0"),
+        ]);
+        options.map_err(|error| error.with_op("self-play"))
     }
 }

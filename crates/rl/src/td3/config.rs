@@ -4,7 +4,8 @@ use polygrad_nn::defaults;
 use polygrad_tensor::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::off_policy::{Pace, in_range, is_rate, is_share, pace};
+use crate::off_policy::{Pace, pace};
+use crate::ranges::{in_range, is_rate, is_share};
 use crate::{Annealed, ExplorationNoise};
 
 defaults! {
