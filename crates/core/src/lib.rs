@@ -22,6 +22,7 @@ mod error;
 mod frames;
 mod host;
 mod layout;
+mod local;
 mod nearest;
 pub mod observe;
 mod open;
@@ -52,6 +53,8 @@ pub use host::{HostBytes, HostTensor, collect, room};
 #[doc(hidden)]
 pub use inventory;
 pub use layout::Layout;
+#[doc(hidden)]
+pub use local::with_local;
 pub use nearest::nearest;
 pub use open::open_file;
 pub use ops::{

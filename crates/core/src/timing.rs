@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use crate::observe::bytes_copied_to_update;
-use crate::{AnyTensor, DType, Result, Shape};
+use crate::{AnyTensor, DType, Result, Shape, with_local};
 
 /// A call that succeeded.
 #[derive(Clone, Debug)]
@@ -66,14 +66,7 @@ pub(crate) fn is_on() -> bool {
 
 /// Runs `f` without reporting its calls.
 pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
-    struct Paused(bool);
-    impl Drop for Paused {
-        fn drop(&mut self) {
-            ON.set(self.0);
-        }
-    }
-    let _paused = Paused(ON.replace(false));
-    f()
+    with_local(&ON, false, f)
 }
 
 /// Dtypes and shapes of tensors.

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use polygrad_core::{Backend, DType, Error, Result};
+use polygrad_core::{Backend, DType, Error, Result, with_local};
 
 use crate::Tensor;
 
@@ -64,15 +64,7 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
 
 /// Runs `f` in a given mode.
 pub(crate) fn in_mode<R>(mode: Option<DType>, f: impl FnOnce() -> R) -> R {
-    /// Restores the mode, even if `f` panics.
-    struct Restore(Option<DType>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            MODE.set(self.0);
-        }
-    }
-    let _restore = Restore(MODE.replace(mode));
-    f()
+    with_local(&MODE, mode, f)
 }
 
 /// For ops that autocast runs in 16 bits: while the mode is on, such an op casts its operands, and then calls itself

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use polygrad_core::{Backend, BinaryOp, DType, Op, SavedTensor, Shape};
+use polygrad_core::{Backend, BinaryOp, DType, Op, SavedTensor, Shape, with_local};
 use smallvec::SmallVec;
 
 use crate::Tensor;
@@ -265,24 +265,12 @@ pub fn is_grad_enabled() -> bool {
 /// assert!(is_grad_enabled());
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
-    with_grad_mode(false, f)
+    with_local(&GRAD_ENABLED, false, f)
 }
 
 /// Runs `f` with recording of gradients on this thread, even inside [`no_grad`].
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
-    with_grad_mode(true, f)
-}
-
-fn with_grad_mode<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
-    /// Restores the mode, even if `f` panics.
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            GRAD_ENABLED.set(self.0);
-        }
-    }
-    let _restore = Restore(GRAD_ENABLED.replace(enabled));
-    f()
+    with_local(&GRAD_ENABLED, true, f)
 }
 
 /// Whether an op on these inputs has to be recorded.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use polygrad_core::Backend;
+use polygrad_core::{Backend, with_local};
 
 use crate::Tensor;
 use crate::activity::{Activity, activity};
@@ -55,23 +55,15 @@ pub(crate) fn is_on() -> bool {
 /// Reports a result to the hook.
 #[cold]
 pub(crate) fn report<B: Backend>(op: &'static str, inputs: &[&Tensor<B>], output: &Tensor<B>) {
-    struct On;
-    impl Drop for On {
-        fn drop(&mut self) {
-            ON.set(true);
-        }
-    }
     let (Some(input), Activity::Direct) = (inputs.first(), activity()) else {
         return;
     };
     let Some(hook) = HOOK.with_borrow(Clone::clone) else {
         return;
     };
-    ON.set(false);
-    let _on = On;
     let call = OpCall {
         input: (*input).clone(),
         output: output.clone(),
     };
-    hook(op, &call);
+    with_local(&ON, false, || hook(op, &call));
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use polygrad_core::{Backend, DType, Distribution, Error, IntoShape, RandomKey, Result};
+use polygrad_core::{Backend, DType, Distribution, Error, IntoShape, RandomKey, Result, with_local};
 
 use crate::ops::{context, in_making};
 use crate::{Device, Place, Tensor};
@@ -44,15 +44,8 @@ pub fn manual_seed(seed: u64) {
 
 /// Runs `f` with the thread's stream at `state`, and restores the stream afterwards.
 pub(crate) fn with_generator_state<R>(state: GeneratorState, f: impl FnOnce() -> R) -> R {
-    struct Restore(GeneratorState);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            self.0.restore();
-        }
-    }
-    let _restore = Restore(GeneratorState::current());
-    state.restore();
-    f()
+    let GeneratorState { seed, offset } = state;
+    with_local(&GENERATOR, RandomKey { seed, offset }, f)
 }
 
 /// The key for a draw of `count` numbers; advances this thread's stream by `count`.

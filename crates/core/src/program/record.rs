@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use super::{Action, Draw, Program, Slot, Step, live};
-use crate::{AnyBackend, AnyDevice, AnyTensor, Backend, DType, Error, Identity, RandomKey, Result, Shape};
+use crate::{AnyBackend, AnyDevice, AnyTensor, Backend, DType, Error, Identity, RandomKey, Result, Shape, with_local};
 
 thread_local! {
     /// Kept apart from the recording itself, since it is checked before each op.
@@ -65,15 +65,7 @@ pub fn is_recording() -> bool {
 
 /// Runs `f` without recording its calls.
 pub(super) fn paused<R>(f: impl FnOnce() -> R) -> R {
-    /// Resumes recording even if `f` panics.
-    struct Paused(bool);
-    impl Drop for Paused {
-        fn drop(&mut self) {
-            ON.set(self.0);
-        }
-    }
-    let _paused = Paused(ON.replace(false));
-    f()
+    with_local(&ON, false, f)
 }
 
 /// Records a call.

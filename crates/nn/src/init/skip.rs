@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use polygrad_core::with_local;
+
 thread_local! {
     static SKIPS: Cell<bool> = const { Cell::new(false) };
 }
@@ -27,15 +29,7 @@ thread_local! {
 /// # }
 /// ```
 pub fn skip_init<R>(f: impl FnOnce() -> R) -> R {
-    /// Also restores the mode when `f` panics.
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            SKIPS.set(self.0);
-        }
-    }
-    let _restore = Restore(SKIPS.replace(true));
-    f()
+    with_local(&SKIPS, true, f)
 }
 
 pub(crate) fn skips() -> bool {
