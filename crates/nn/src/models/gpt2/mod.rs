@@ -10,7 +10,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 
 pub use config::Gpt2Config;
 
-use super::causal::{CausalLmCache, Past, Places, sized, with_head};
+use super::causal::{CausalLmCache, Past, Places, with_head};
 use super::config::{check_heads, layers, only};
 use crate::{Dropout, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear, Module, Slot, watch};
 pub use attention::Attention;
@@ -76,14 +76,6 @@ pub struct Gpt2Model<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> Gpt2Model<B> {
-    /// A model with random weights, initialised like GPT-2.
-    ///
-    /// # Errors
-    /// When the config is contradictory or requires something that is not implemented, or memory runs out.
-    pub fn new(config: &Gpt2Config, device: &Device<B>) -> Result<Self> {
-        Self::with_words(config, Self::words(config, device)?, device)
-    }
-
     fn words(config: &Gpt2Config, device: &Device<B>) -> Result<Embedding<B>> {
         check_heads(NAME, config.n_head, config.n_embd)?;
         only(NAME, "add_cross_attention", !config.add_cross_attention)?;
@@ -111,46 +103,6 @@ impl<B: Backend> Gpt2Model<B> {
         })
     }
 
-    /// The config.
-    pub fn config(&self) -> &Gpt2Config {
-        &self.config
-    }
-
-    /// Whether the backward pass recomputes each block instead of keeping its intermediate values. Default: false.
-    pub fn set_gradient_checkpointing(&self, on: bool) {
-        self.checkpointing.store(on, Ordering::Relaxed);
-    }
-
-    /// The vectors `[N, S, n_embd]` of `ids [N, S]` (i64) after the last block and its norm.
-    ///
-    /// # Errors
-    /// When a sequence is longer than `n_positions`, or a token is outside the vocabulary.
-    pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, None, |_| {})?))
-    }
-
-    /// [`Gpt2Model::forward`] of packed rows, each of which contains several sequences. Each sequence is treated as if
-    /// it were alone: it does not see the others, and its positions count from its start. `starts [N, S]` (i64) has,
-    /// for each token, the place of the first token of its sequence.
-    ///
-    /// # Errors
-    /// As [`Gpt2Model::forward`], and when there is not exactly one start for each token.
-    pub fn forward_packed(&self, ids: &Tensor<B>, starts: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.ln_f.forward(&self.run(ids, Some(starts), |_| {})?))
-    }
-
-    /// The vectors after the embeddings and after each block, the last of which are the result of
-    /// [`Gpt2Model::forward`]: Hugging Face's `hidden_states`.
-    ///
-    /// # Errors
-    /// As [`Gpt2Model::forward`].
-    pub fn hidden_states(&self, ids: &Tensor<B>) -> Result<Vec<Tensor<B>>> {
-        let mut states = Vec::with_capacity(self.h.len() + 1);
-        let last = self.run(ids, None, |x| states.push(x.clone()))?;
-        states.push(self.ln_f.forward(&last)?);
-        Ok(states)
-    }
-
     /// The output of the last block; `before` is called with the input of each block.
     fn run(
         &self,
@@ -170,32 +122,6 @@ impl<B: Backend> Gpt2Model<B> {
             };
         }
         Ok(x)
-    }
-
-    /// An empty cache for [`Gpt2Model::forward_cached`].
-    pub fn new_cache(&self) -> CausalLmCache<B> {
-        CausalLmCache::new(self.h.len())
-    }
-
-    /// [`Gpt2Model::forward`] for further tokens of sequences whose first tokens are cached.
-    ///
-    /// # Errors
-    /// As [`Gpt2Model::forward`], and when the cache is from another model or batch.
-    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.extend(ids, cache, |x| self.ln_f.forward(x)))
-    }
-
-    /// The result of `head` on the vectors after the last block; if it fails, the cache is as it was before.
-    fn extend(
-        &self,
-        ids: &Tensor<B>,
-        cache: &mut CausalLmCache<B>,
-        head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
-    ) -> Result<Tensor<B>> {
-        let size = sized(NAME, ids, cache.len(), self.config.n_positions)?;
-        cache.extend(NAME, self.h.len(), size, &ids.device(), |layers, places| {
-            head(&self.after(ids, &places, layers.iter_mut().map(Past::Batch))?)
-        })
     }
 
     /// The output of the last block for tokens that follow each block's cached ones.

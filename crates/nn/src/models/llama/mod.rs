@@ -13,7 +13,7 @@ use polygrad_tensor::{AnyBackend, Backend, Device, Result, Tensor, checkpoint};
 pub use config::{LlamaConfig, RopeScaling};
 pub use gguf::{GgufTensor, GgufValue, llama_config_from_gguf, llama_from_gguf, llama_from_gguf_packed, llama_to_gguf};
 
-use super::causal::{CausalLmCache, Past, Places, sized, with_head};
+use super::causal::{CausalLmCache, Past, Places, with_head};
 use super::config::layers;
 use crate::{Embedding, EmbeddingConfig, Linear, Module, RMSNorm, Slot, watch};
 pub use layer::{Attention, DecoderLayer, Mlp};
@@ -119,14 +119,6 @@ pub struct LlamaModel<B: Backend = AnyBackend> {
 }
 
 impl<B: Backend> LlamaModel<B> {
-    /// A model with random weights, initialised like Llama.
-    ///
-    /// # Errors
-    /// When the config is contradictory or requires something that is not implemented, or memory runs out.
-    pub fn new(config: &LlamaConfig, device: &Device<B>) -> Result<Self> {
-        Self::with_words(config, Self::words(config, device)?, device)
-    }
-
     fn words(config: &LlamaConfig, device: &Device<B>) -> Result<Embedding<B>> {
         config.check()?;
         EmbeddingConfig::new(config.vocab_size, config.hidden_size)
@@ -143,46 +135,6 @@ impl<B: Backend> LlamaModel<B> {
             config: config.clone(),
             checkpointing: AtomicBool::new(false),
         })
-    }
-
-    /// The config.
-    pub fn config(&self) -> &LlamaConfig {
-        &self.config
-    }
-
-    /// Whether the backward pass recomputes each block instead of keeping its intermediate values. Default: false.
-    pub fn set_gradient_checkpointing(&self, on: bool) {
-        self.checkpointing.store(on, Ordering::Relaxed);
-    }
-
-    /// The vectors `[N, S, hidden_size]` of `ids [N, S]` (i64) after the last block and its norm.
-    ///
-    /// # Errors
-    /// When a sequence is longer than `max_position_embeddings`, or a token is outside the vocabulary.
-    pub fn forward(&self, ids: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.norm.forward(&self.run(ids, None, |_| {})?))
-    }
-
-    /// [`LlamaModel::forward`] of packed rows, each of which contains several sequences. Each sequence is treated as if
-    /// it were alone: it does not see the others, and its positions count from its start. `starts [N, S]` (i64) has,
-    /// for each token, the place of the first token of its sequence.
-    ///
-    /// # Errors
-    /// As [`LlamaModel::forward`], and when there is not exactly one start for each token.
-    pub fn forward_packed(&self, ids: &Tensor<B>, starts: &Tensor<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.norm.forward(&self.run(ids, Some(starts), |_| {})?))
-    }
-
-    /// The vectors after the embeddings and after each block, the last of which are the result of
-    /// [`LlamaModel::forward`]: Hugging Face's `hidden_states`.
-    ///
-    /// # Errors
-    /// As [`LlamaModel::forward`].
-    pub fn hidden_states(&self, ids: &Tensor<B>) -> Result<Vec<Tensor<B>>> {
-        let mut states = Vec::with_capacity(self.layers.len() + 1);
-        let last = self.run(ids, None, |x| states.push(x.clone()))?;
-        states.push(self.norm.forward(&last)?);
-        Ok(states)
     }
 
     /// The output of the last block; `before` is called with the input of each block.
@@ -208,32 +160,6 @@ impl<B: Backend> LlamaModel<B> {
             };
         }
         Ok(x)
-    }
-
-    /// An empty cache for [`LlamaModel::forward_cached`].
-    pub fn new_cache(&self) -> CausalLmCache<B> {
-        CausalLmCache::new(self.layers.len())
-    }
-
-    /// [`LlamaModel::forward`] for further tokens of sequences whose first tokens are cached.
-    ///
-    /// # Errors
-    /// As [`LlamaModel::forward`], and when the cache is from another model or batch.
-    pub fn forward_cached(&self, ids: &Tensor<B>, cache: &mut CausalLmCache<B>) -> Result<Tensor<B>> {
-        watch::layer(self, ids, || self.extend(ids, cache, |x| self.norm.forward(x)))
-    }
-
-    /// The result of `head` on the vectors after the last block; if it fails, the cache is as it was before.
-    fn extend(
-        &self,
-        ids: &Tensor<B>,
-        cache: &mut CausalLmCache<B>,
-        head: impl FnOnce(&Tensor<B>) -> Result<Tensor<B>>,
-    ) -> Result<Tensor<B>> {
-        let size = sized(NAME, ids, cache.len(), self.config.max_position_embeddings)?;
-        cache.extend(NAME, self.layers.len(), size, &ids.device(), |caches, places| {
-            head(&self.after(ids, &places, caches.iter_mut().map(Past::Batch))?)
-        })
     }
 
     /// The output of the last block for tokens that follow each block's cached ones.
