@@ -119,6 +119,49 @@ pub(crate) trait Task: RunSettings {
     fn next(&self, path: &str) -> Vec<String>;
 }
 
+/// The methods of [`RunSettings`], [`Task`] and [`Batches`] that are the same for all kinds of runs on examples, whose
+/// settings and options have the fields `training` and `examples`.
+macro_rules! of_examples {
+    (RunSettings) => {
+        fn base(&self) -> &$crate::run::config::Base {
+            &self.training.base
+        }
+
+        fn base_mut(&mut self) -> &mut $crate::run::config::Base {
+            &mut self.training.base
+        }
+    };
+    (Task) => {
+        const LEARNS: &'static str = "model";
+
+        fn resumed(&self, args: &Self::Args, run: &std::path::Path) -> $crate::failure::Result<Self> {
+            $crate::train::resumed::settings(self, args, run)
+        }
+
+        fn changes(&self, before: &Self) -> Vec<String> {
+            $crate::train::resumed::changes(before, self)
+        }
+
+        fn length(&self) -> f64 {
+            self.training.epochs as f64
+        }
+    };
+    (Batches) => {
+        fn examples(args: &Self::Args) -> &$crate::args::Examples {
+            &args.examples
+        }
+
+        fn training(&self) -> &$crate::run::config::Training {
+            &self.training
+        }
+
+        fn training_mut(&mut self) -> &mut $crate::run::config::Training {
+            &mut self.training
+        }
+    };
+}
+pub(crate) use of_examples;
+
 /// The parts of training on examples, epoch after epoch, that are specific to a kind of run.
 pub(crate) trait Batches: Task {
     /// The options common to all training on examples.

@@ -18,15 +18,14 @@ use polygrad::nn::models::Gpt2;
 use polygrad::optim::AdamConfig;
 use polygrad::train::{Perplexity, Row, Step, Trainer, TrainerConfig};
 
-use crate::args::Examples;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::progress::{grouped, short};
-use crate::run::config::{Base, Training};
-use crate::task::{Batch, Batches, RunSettings, Task};
+use crate::run::config::Training;
+use crate::task::{Batch, Batches, RunSettings, Task, of_examples};
 use crate::team::Team;
 use crate::train::optimizer::schedule;
-use crate::train::resumed::{self, Fixed};
+use crate::train::resumed::Fixed;
 use crate::train::session::{Session, Trained};
 
 pub(crate) use args::TrainArgs;
@@ -39,13 +38,7 @@ impl RunSettings for Settings {
     const KIND: Kind = Kind::Chargpt;
     const MAY_CHANGE: &'static [&'static str] = &["epochs"];
 
-    fn base(&self) -> &Base {
-        &self.training.base
-    }
-
-    fn base_mut(&mut self) -> &mut Base {
-        &mut self.training.base
-    }
+    of_examples!(RunSettings);
 
     fn check(&self) -> std::result::Result<(), String> {
         self.training.check()?;
@@ -81,7 +74,7 @@ impl Task for Settings {
     type Args = TrainArgs;
     type Data = Text;
 
-    const LEARNS: &'static str = "model";
+    of_examples!(Task);
 
     fn new(args: &TrainArgs) -> Result<Self> {
         let text = args
@@ -97,14 +90,6 @@ impl Task for Settings {
             heads: 4,
             width: 144,
         })
-    }
-
-    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
-        resumed::settings(self, args, run)
-    }
-
-    fn changes(&self, before: &Self) -> Vec<String> {
-        resumed::changes(before, self)
     }
 
     fn title(&self) -> Vec<String> {
@@ -133,19 +118,13 @@ impl Task for Settings {
         Ok(vec!["perplexity".to_owned()])
     }
 
-    fn length(&self) -> f64 {
-        self.training.epochs as f64
-    }
-
     fn next(&self, path: &str) -> Vec<String> {
         vec![format!("polygrad generate {path} --prompt \"To be\"")]
     }
 }
 
 impl Batches for Settings {
-    fn examples(args: &TrainArgs) -> &Examples {
-        &args.examples
-    }
+    of_examples!(Batches);
 
     const JUDGED_BY: &'static str = "validation";
 
@@ -156,14 +135,6 @@ impl Batches for Settings {
             .map(|text| text.canonicalize().unwrap_or_else(|_| text.to_owned()));
         fixed.option("--text", text.map(|text| text.shown()), self.place());
         Ok(())
-    }
-
-    fn training(&self) -> &Training {
-        &self.training
-    }
-
-    fn training_mut(&mut self) -> &mut Training {
-        &mut self.training
     }
 
     fn dataset(&self) -> &str {

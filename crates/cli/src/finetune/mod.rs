@@ -30,16 +30,15 @@ use polygrad::train::{Accuracy, Ended, Perplexity, Row, RunFolder, Trainer, Trai
 use polygrad::{Device, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Examples;
 use crate::backend;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::progress::{grouped, say, short};
-use crate::run::config::{Base as Every, Training};
-use crate::task::{Batch, Batches, RunSettings, Task};
+use crate::run::config::Training;
+use crate::task::{Batch, Batches, RunSettings, Task, of_examples};
 use crate::team::Team;
 use crate::train::optimizer::schedule;
-use crate::train::resumed::{self, Fixed};
+use crate::train::resumed::Fixed;
 use crate::train::session::{Session, Trained};
 use crate::trained;
 
@@ -161,13 +160,7 @@ impl RunSettings for Settings {
     const KIND: Kind = Kind::Finetune;
     const MAY_CHANGE: &'static [&'static str] = &["epochs", "base", "data", "validation"];
 
-    fn base(&self) -> &Every {
-        &self.training.base
-    }
-
-    fn base_mut(&mut self) -> &mut Every {
-        &mut self.training.base
-    }
+    of_examples!(RunSettings);
 
     fn check(&self) -> std::result::Result<(), String> {
         self.training.check()?;
@@ -210,7 +203,7 @@ impl Task for Settings {
     type Args = TrainArgs;
     type Data = Lines;
 
-    const LEARNS: &'static str = "model";
+    of_examples!(Task);
 
     fn new(args: &TrainArgs) -> Result<Self> {
         let place = |path: &Option<PathBuf>| path.as_deref().map(crate::train::absolute).transpose();
@@ -239,14 +232,6 @@ impl Task for Settings {
             .fix("give a smaller one")),
             false => Ok(settings),
         }
-    }
-
-    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
-        resumed::settings(self, args, run)
-    }
-
-    fn changes(&self, before: &Self) -> Vec<String> {
-        resumed::changes(before, self)
     }
 
     fn title(&self) -> Vec<String> {
@@ -340,10 +325,6 @@ impl Task for Settings {
         Ok(vec![name.to_owned()])
     }
 
-    fn length(&self) -> f64 {
-        self.training.epochs as f64
-    }
-
     fn next(&self, path: &str) -> Vec<String> {
         let first = match self.goal {
             Goal::Text => format!("polygrad generate {path} --prompt \"To be\""),
@@ -354,9 +335,7 @@ impl Task for Settings {
 }
 
 impl Batches for Settings {
-    fn examples(args: &TrainArgs) -> &Examples {
-        &args.examples
-    }
+    of_examples!(Batches);
 
     const JUDGED_BY: &'static str = "validation";
 
@@ -382,14 +361,6 @@ impl Batches for Settings {
         let shown = |lora: &Option<Lora>| lora.as_ref().map_or("left out".to_owned(), ToString::to_string);
         fixed.option("--lora", args.lora.as_ref().map(ToString::to_string), shown(&self.lora));
         Ok(())
-    }
-
-    fn training(&self) -> &Training {
-        &self.training
-    }
-
-    fn training_mut(&mut self) -> &mut Training {
-        &mut self.training
     }
 
     fn dataset(&self) -> &str {

@@ -21,18 +21,17 @@ use polygrad::data::DataLoader;
 use polygrad::nn::Sequential;
 use polygrad::train::{Row, Trainer, TrainerConfig};
 
-use crate::args::Examples;
 use crate::data::files::Dataset;
 use crate::data::folder;
 use crate::data::source::{Places, Request};
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::progress::{grouped, short};
-use crate::run::config::{Base, Training, name};
-use crate::task::{Batch, Batches, RunSettings, Task};
+use crate::run::config::name;
+use crate::task::{Batch, Batches, RunSettings, Task, of_examples};
 use crate::team::Team;
 use crate::train::qat;
-use crate::train::resumed::{self, Fixed};
+use crate::train::resumed::Fixed;
 use crate::train::session::{Session, Trained};
 pub(crate) use args::TrainArgs;
 use config::{Config, Input};
@@ -43,13 +42,7 @@ impl RunSettings for Config {
     const KIND: Kind = Kind::Images;
     const MAY_CHANGE: &'static [&'static str] = &["epochs", "data", "full"];
 
-    fn base(&self) -> &Base {
-        &self.training.base
-    }
-
-    fn base_mut(&mut self) -> &mut Base {
-        &mut self.training.base
-    }
+    of_examples!(RunSettings);
 
     fn check(&self) -> std::result::Result<(), String> {
         self.training.check()?;
@@ -66,18 +59,10 @@ impl Task for Config {
     type Args = TrainArgs;
     type Data = Dataset;
 
-    const LEARNS: &'static str = "model";
+    of_examples!(Task);
 
     fn new(args: &TrainArgs) -> Result<Self> {
         settings::new(args)
-    }
-
-    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
-        resumed::settings(self, args, run)
-    }
-
-    fn changes(&self, before: &Self) -> Vec<String> {
-        resumed::changes(before, self)
     }
 
     fn title(&self) -> Vec<String> {
@@ -134,10 +119,6 @@ impl Task for Config {
         Ok(vec!["accuracy".to_owned()])
     }
 
-    fn length(&self) -> f64 {
-        self.training.epochs as f64
-    }
-
     fn next(&self, path: &str) -> Vec<String> {
         vec![
             format!("polygrad eval {path}"),
@@ -147,9 +128,7 @@ impl Task for Config {
 }
 
 impl Batches for Config {
-    fn examples(args: &TrainArgs) -> &Examples {
-        &args.examples
-    }
+    of_examples!(Batches);
 
     const JUDGED_BY: &'static str = "test";
 
@@ -163,14 +142,6 @@ impl Batches for Config {
             (self.data, self.full) = (place, args.data.full);
         }
         Ok(())
-    }
-
-    fn training(&self) -> &Training {
-        &self.training
-    }
-
-    fn training_mut(&mut self) -> &mut Training {
-        &mut self.training
     }
 
     fn dataset(&self) -> &str {

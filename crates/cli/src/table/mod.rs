@@ -16,14 +16,13 @@ use polygrad::nn::loss::{cross_entropy, mse_loss};
 use polygrad::nn::{Linear, Module, ReLU, Sequential};
 use polygrad::train::{Accuracy, MeanAbsoluteError, RootMeanSquaredError, Row, Step, Trainer, TrainerConfig};
 
-use crate::args::Examples;
 use crate::failure::{Failure, Result, Shown};
 use crate::kind::Kind;
 use crate::progress::{grouped, short};
-use crate::run::config::{Base, Training, counts, name};
-use crate::task::{Batch, Batches, RunSettings, Task};
+use crate::run::config::{counts, name};
+use crate::task::{Batch, Batches, RunSettings, Task, of_examples};
 use crate::team::Team;
-use crate::train::resumed::{self, Fixed};
+use crate::train::resumed::Fixed;
 use crate::train::session::{Session, Trained};
 use crate::train::{optimizer, place, qat};
 
@@ -40,13 +39,7 @@ impl RunSettings for Settings {
     const KIND: Kind = Kind::Table;
     const MAY_CHANGE: &'static [&'static str] = &["epochs", "data"];
 
-    fn base(&self) -> &Base {
-        &self.training.base
-    }
-
-    fn base_mut(&mut self) -> &mut Base {
-        &mut self.training.base
-    }
+    of_examples!(RunSettings);
 
     fn check(&self) -> std::result::Result<(), String> {
         self.training.check()?;
@@ -90,18 +83,10 @@ impl Task for Settings {
     type Args = TrainArgs;
     type Data = Data;
 
-    const LEARNS: &'static str = "model";
+    of_examples!(Task);
 
     fn new(args: &TrainArgs) -> Result<Self> {
         Self::of_options(args)
-    }
-
-    fn resumed(&self, args: &TrainArgs, run: &Path) -> Result<Self> {
-        resumed::settings(self, args, run)
-    }
-
-    fn changes(&self, before: &Self) -> Vec<String> {
-        resumed::changes(before, self)
     }
 
     fn title(&self) -> Vec<String> {
@@ -151,10 +136,6 @@ impl Task for Settings {
         Ok(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
-    fn length(&self) -> f64 {
-        self.training.epochs as f64
-    }
-
     fn next(&self, path: &str) -> Vec<String> {
         vec![
             format!("polygrad eval {path}"),
@@ -164,9 +145,7 @@ impl Task for Settings {
 }
 
 impl Batches for Settings {
-    fn examples(args: &TrainArgs) -> &Examples {
-        &args.examples
-    }
+    of_examples!(Batches);
 
     const JUDGED_BY: &'static str = "validation";
 
@@ -195,14 +174,6 @@ impl Batches for Settings {
             self.data = Some(file);
         }
         Ok(())
-    }
-
-    fn training(&self) -> &Training {
-        &self.training
-    }
-
-    fn training_mut(&mut self) -> &mut Training {
-        &mut self.training
     }
 
     fn dataset(&self) -> &str {
