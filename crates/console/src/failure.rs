@@ -27,6 +27,8 @@ impl Shown for Path {
 pub struct Failure {
     message: String,
     fix: Option<String>,
+    /// That of the library's error that it was.
+    kind: Option<polygrad::ErrorKind>,
 }
 
 impl Failure {
@@ -35,6 +37,7 @@ impl Failure {
         Self {
             message: message.into(),
             fix: None,
+            kind: None,
         }
     }
 
@@ -74,6 +77,7 @@ fn fix_for(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::IsADirectory => "a folder is there: name a file",
         ErrorKind::NotADirectory => "a part of this path is a file, not a folder",
         ErrorKind::AlreadyExists => "a file, or a link to nothing, has this name: choose another one",
+        ErrorKind::InvalidData => "the file is damaged or of another kind: get it again from where it came from",
         _ => return None,
     })
 }
@@ -84,29 +88,29 @@ impl From<polygrad::Error> for Failure {
     fn from(error: polygrad::Error) -> Self {
         let text = error.to_string();
         let source = || error.source()?.downcast_ref::<io::Error>();
-        match error.hint() {
-            None => match source().and_then(|source| fix_for(source.kind())) {
-                Some(fix) => Self::new(text).fix(fix),
-                None => Self::new(text),
-            },
+        let (message, fix) = match error.hint() {
+            None => (&*text, source().and_then(|source| fix_for(source.kind()))),
             Some(hint) => {
-                let message = text
-                    .strip_suffix(hint)
-                    .and_then(|text| text.strip_suffix("; "))
-                    .unwrap_or(&text);
-                match for_programmers(hint) {
-                    true => Self::new(message),
-                    false => Self::new(message).fix(hint),
-                }
+                let message = text.strip_suffix(hint).and_then(|text| text.strip_suffix("; "));
+                (
+                    message.unwrap_or(&text),
+                    Some(hint).filter(|hint| !for_programmers(hint)),
+                )
             }
+        };
+        Self {
+            message: message.to_owned(),
+            fix: fix.map(str::to_owned),
+            kind: Some(error.kind()),
         }
     }
 }
 
-/// The fix is the hint.
+/// The fix is the hint. The kind is that of the error that the failure was, if it was one.
 impl From<Failure> for polygrad::Error {
     fn from(failure: Failure) -> Self {
-        let error = Self::invalid(failure.message);
+        let kind = failure.kind.unwrap_or(polygrad::ErrorKind::InvalidArgument);
+        let error = Self::new(kind, failure.message);
         match failure.fix {
             Some(fix) => error.with_hint(fix),
             None => error,

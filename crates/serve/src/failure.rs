@@ -12,6 +12,8 @@ pub struct Failure {
     pub reason: Reason,
     /// What failed, where, and what helps.
     pub message: String,
+    /// The kind of the error behind it; `None` if there is none.
+    pub kind: Option<ErrorKind>,
 }
 
 /// Kinds of failures, each with its status in HTTP and in gRPC.
@@ -42,8 +44,11 @@ pub enum Reason {
 impl Failure {
     /// A failure with this reason.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self { reason, message }
+        Self {
+            reason,
+            message: message.into(),
+            kind: None,
+        }
     }
 
     /// A failure for an invalid request.
@@ -58,7 +63,10 @@ impl Failure {
             ErrorKind::Shape | ErrorKind::DType | ErrorKind::OutOfRange | ErrorKind::InvalidArgument => Reason::Invalid,
             _ => Reason::Internal,
         };
-        Self::new(reason, error.to_string())
+        Self {
+            kind: Some(error.kind()),
+            ..Self::new(reason, error.to_string())
+        }
     }
 }
 

@@ -231,7 +231,10 @@ impl Repository {
             if let Err(error) = version.load(&self.0.pool) {
                 let message = format!("version {number} of {name} could not be loaded: {error}");
                 tracing::warn!("{message}");
-                result = result.and(Err(Failure::new(Reason::Invalid, message)));
+                result = result.and(Err(Failure {
+                    kind: Some(error.kind()),
+                    ..Failure::invalid(message)
+                }));
             }
         }
         result

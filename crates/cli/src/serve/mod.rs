@@ -13,6 +13,7 @@ use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use polygrad::ErrorKind;
 use polygrad_serve::{Limits, Pool, Repository, Server, ServerOptions, Tokens, VersionState};
 use tokio::net::TcpListener;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -190,9 +191,9 @@ fn repository(args: &Serve, loading: &Loading, threads: usize) -> Result<Reposit
     for text in &args.paths {
         let name = loading.add_named(text, &repository)?;
         repository.load(&name).map_err(|error| {
-            let fix = match error.message.contains("--max-memory") {
-                true => "raise the limit with --max-memory SIZE",
-                false => "see with `polygrad show` what is there, and whether it came whole",
+            let fix = match error.kind {
+                Some(ErrorKind::OutOfMemory) => "raise the limit with --max-memory SIZE, or free some of the machine's",
+                _ => "see with `polygrad show` what is there, and whether it came whole",
             };
             Failure::new(error.message).fix(fix)
         })?;
