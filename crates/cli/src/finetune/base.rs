@@ -481,6 +481,28 @@ impl Base {
         }
     }
 
+    /// Whether the projection to the vocabulary has the weight of the token embedding; `None` without a projection.
+    fn tied(&mut self) -> Option<&mut bool> {
+        match &mut self.kind {
+            Kind::Llama(config) => Some(&mut config.tie_word_embeddings),
+            Kind::Gguf(file) => Some(&mut file.config.tie_word_embeddings),
+            Kind::Gpt2(config) => Some(&mut config.tie_word_embeddings),
+            Kind::Bert(..) => None,
+            #[cfg(feature = "onnx")]
+            Kind::Graph(..) => None,
+        }
+    }
+
+    /// Gives the projection to the vocabulary a weight of its own, if it shares that of the token embedding. Returns
+    /// whether it did.
+    pub(super) fn untie(&mut self) -> bool {
+        let was_tied = self.tied().is_some_and(std::mem::take);
+        if was_tied {
+            self.config["tie_word_embeddings"] = false.into();
+        }
+        was_tied
+    }
+
     /// Whether it has weights that stay packed.
     ///
     /// # Errors

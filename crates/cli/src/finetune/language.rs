@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use polygrad::ErrorKind;
 use polygrad::nn::{Module, lora};
 use polygrad::text::{LanguageModel, TextFormat};
 
@@ -51,12 +50,9 @@ fn of_run(path: &Path, backend: Option<&str>, threads: Option<usize>) -> Result<
     // What completions were learnt to end with.
     format.ends.extend(base.end.filter(|end| !format.ends.contains(end)));
     let model = model.into_inner();
-    if !base.is_quantized()? {
-        match lora::merge_and_unload(&model) {
-            // An adapter of one of two layers that share their weight stays beside it.
-            Err(e) if e.kind() == ErrorKind::Unsupported => {}
-            merged => merged?,
-        }
+    // An adapter of a packed weight stays beside it, and so does one of two layers that share their weight.
+    if lora::check_merge(&model).is_ok() {
+        lora::merge_and_unload(&model)?;
     }
     let model = writer(model, path, &config.goal)?;
     Ok(Language { model, format })

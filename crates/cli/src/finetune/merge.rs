@@ -20,6 +20,9 @@ use crate::outcome::Outcome;
 use crate::progress::say;
 use crate::trained::{self, Trained};
 
+/// Ends the path of a layer in the name of an adapter's factor.
+const FACTOR: &str = ".lora_";
+
 /// Files copied from the base's folder, if they exist: for tokenization and pooling.
 const ALONG: [&str; 15] = [
     "tokenizer.json",
@@ -98,7 +101,7 @@ pub(crate) fn merge(run: &Path, out: &Path, weights: Option<Weights>) -> Result<
     }
     let trained = trained::load::<Settings>(run, None, None)?;
     let config = trained.config.clone();
-    let base = Settings::base(&config)?;
+    let mut base = Settings::base(&config)?;
     if base.holds(out) {
         return Err(
             Failure::new(format!("{} would lie among the files of the base", out.shown()))
@@ -131,7 +134,7 @@ pub(crate) fn merge(run: &Path, out: &Path, weights: Option<Weights>) -> Result<
         return Err(Failure::new(what).fix(fix));
     }
     let changed = changed(&trained.model)?;
-    let model = whole(trained, &base)?;
+    let model = whole(trained, &mut base, is_file)?;
     Ok(if let Some(file) = base.gguf().filter(|_| is_gguf) {
         save_gguf(&model, &changed, file, weights, out)?;
         format!("{} holds the whole model with its tokenizer", out.shown())
@@ -150,31 +153,52 @@ pub(crate) fn merge(run: &Path, out: &Path, weights: Option<Weights>) -> Result<
 /// The names of the parameters that the run has changed.
 fn changed(model: &OnlyTrained<Tuned>) -> Result<BTreeSet<String>> {
     let state = model.state_dict()?;
-    let whole = |name: &str| match name.split_once(".lora_") {
+    let whole = |name: &str| match name.split_once(FACTOR) {
         Some((layer, _)) => format!("{layer}.weight"),
         None => name.to_owned(),
     };
     Ok(state.keys().map(whole).collect())
 }
 
-/// The model with what was learnt in its weights, none of which stays packed.
-fn whole(Trained { config, model, device }: Trained<Settings>, base: &Base) -> Result<Tuned> {
-    let model = match (base.gguf(), &config.lora) {
-        (Some(file), Some(lora)) if file.is_quantized()? => {
-            let mut unpacked = Tuned::Lm(file.model(&device, false)?);
-            let state = model.state_dict()?;
-            // Those that have it: of packed layers fewer can have an adapter than of others.
-            let layers = state.keys().filter_map(|name| Some(name.split_once(".lora_")?.0));
-            let adapter = config.adapter(lora, base).targets(layers);
-            config.attach(&mut unpacked, &adapter, base)?;
-            let whole = OnlyTrained::new(unpacked);
-            whole.load_state_dict(&state, true)?;
-            whole.into_inner()
+/// The model with what was learnt in its weights, none of which stays packed. If the adapter is for one of two layers
+/// that share a weight, each gets its own, and `base` says so.
+fn whole(trained: Trained<Settings>, base: &mut Base, is_file: bool) -> Result<Tuned> {
+    let Trained { config, model, device } = trained;
+    let learnt = model.state_dict()?;
+    let mut model = match base.gguf() {
+        Some(file) if config.lora.is_some() && file.is_quantized()? => {
+            adapted(Tuned::Lm(file.model(&device, false)?), &learnt, &config, base)?
         }
         _ => model.into_inner(),
     };
+    if lora::check_merge(&model).is_err() && base.untie() {
+        if is_file {
+            let what = "the adapter is for one of two layers that share a weight, and in a file they would go on to";
+            return Err(
+                Failure::new(what).fix("give a folder with --out, whose config.json says that each has its own")
+            );
+        }
+        let state = model.state_dict()?;
+        let weights = state.iter().filter(|(name, _)| !name.contains(FACTOR));
+        let weights: StateDict = weights.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+        let untied = base.shell(&device, &config.goal)?;
+        untied.load_state_dict(&weights, true)?;
+        model = adapted(untied, &learnt, &config, base)?;
+    }
     lora::merge_and_unload(&model)?;
     Ok(model)
+}
+
+/// A model with the run's adapter, whose factors are in `learnt`.
+fn adapted(mut model: Tuned, learnt: &StateDict, config: &Settings, base: &Base) -> Result<Tuned> {
+    if let Some(lora) = &config.lora {
+        // Those that have it: of packed layers fewer can have an adapter than of others.
+        let layers = learnt.keys().filter_map(|name| Some(name.split_once(FACTOR)?.0));
+        config.attach(&mut model, &config.adapter(lora, base).targets(layers), base)?;
+    }
+    let model = OnlyTrained::new(model);
+    model.load_state_dict(learnt, true)?;
+    Ok(model.into_inner())
 }
 
 fn save_gguf(

@@ -244,6 +244,12 @@ fn bad_input_is_named_before_anything_is_written() {
         &["more than the 64 tokens of the model"],
     );
     fs::create_dir(scene.path("bert")).unwrap();
+    fs::create_dir(scene.path("latin")).unwrap();
+    scene.write("latin/config.json", b"{\"model_type\": \"\xe9\"}");
+    scene.fails(
+        "finetune latin --data lines.jsonl --out run",
+        &["latin/config.json: ", "UTF-8", "get it again"],
+    );
     scene.write("bert/config.json", br#"{"model_type": "bert"}"#);
     scene.fails(
         "finetune bert --data lines.jsonl --out none",
@@ -345,7 +351,24 @@ fn an_adapter_of_tied_layers_stays_beside_them() {
     let written = scene.ok("generate run --temperature 0 --tokens 3 --prompt blue");
     let base = scene.ok("generate llama --temperature 0 --tokens 3 --prompt blue");
     assert!(written != base, "{written}");
-    scene.fails("merge run --out whole", &["are one weight"]);
+    // Each of the two gets a weight of its own.
+    scene.ok("merge run --out whole");
+    let merged = scene.ok("generate whole --temperature 0 --tokens 3 --prompt blue");
+    assert_eq!(merged, written);
+    let config: serde_json::Value = serde_json::from_slice(&scene.read("whole/config.json")).unwrap();
+    assert_eq!(config["tie_word_embeddings"], false);
+    let state = StateDict::load(scene.path("whole/model.safetensors")).unwrap();
+    let words = state.get("model.embed_tokens.weight").unwrap();
+    let own = StateDict::load(scene.path("llama/model.safetensors")).unwrap();
+    assert_eq!(
+        words.to_f64_vec(),
+        own.get("model.embed_tokens.weight").unwrap().to_f64_vec()
+    );
+    assert_ne!(words.to_f64_vec(), state.get("lm_head.weight").unwrap().to_f64_vec());
+    scene.fails(
+        "merge run --out whole.safetensors",
+        &["share a weight", "give a folder with --out"],
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use polygrad_tensor::{Backend, Error, Result, Tensor};
 
 use super::adapter::Adapter;
 use super::layer::Layer;
-use super::{AdapterSlot, check_unmerged, slots};
+use super::{Adaptable, AdapterSlot, check_unmerged, slots};
 use crate::{Item, Param, Visit, Visitor};
 
 /// Merges the active adapters into the weights of their layers, so that the model is as fast as without them.
@@ -17,6 +17,34 @@ use crate::{Item, Param, Visit, Visitor};
 /// If adapters are merged already; if a weight is shared with another layer, whose results would change, too; if a
 /// layer is a grouped convolution or its weight is packed; and if memory runs out. The model is then unchanged.
 pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
+    let mut merged = HashMap::new();
+    each_merged(model, |place, weight, active| {
+        let new = of(&place.layer, active)?;
+        merged.insert(place.slot.id(), Merged::new(place.slot, weight, new));
+        Ok(())
+    })?;
+    for Merged { slot, weight, new } in merged.into_values() {
+        let own = weight.value();
+        weight.set(&new)?;
+        slot.change(|state| state.unmerged = Some(own));
+    }
+    Ok(())
+}
+
+/// Fails if [`merge`] would refuse the model's active adapters, before anything is computed.
+///
+/// # Errors
+/// Those of [`merge`], except that memory may run out.
+pub fn check_merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
+    each_merged(model, |_, _, _| Ok(()))
+}
+
+/// Calls `each` with every layer whose active adapters can be merged, its weight and the adapters; a layer that is used
+/// at several places comes several times.
+fn each_merged<B: Backend>(
+    model: &(impl Visit<B> + ?Sized),
+    mut each: impl FnMut(&Adaptable<'_, B>, &Param<B>, &[Arc<Adapter<B>>]) -> Result<()>,
+) -> Result<()> {
     check_unmerged(model)?;
     let (mut places, mut visits) = (HashMap::<usize, Vec<String>>::new(), HashMap::<usize, usize>::new());
     Visitor::walk(model, |path, item: Item<'_, B>| match item {
@@ -24,40 +52,25 @@ pub fn merge<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<()> {
         Item::Adapters(place) => *visits.entry(place.slot.id()).or_default() += 1,
         _ => {}
     });
-    let (mut merged, mut outcome) = (HashMap::new(), Ok(()));
+    let mut outcome = Ok(());
     Visitor::walk(model, |path, item: Item<'_, B>| {
         if let Item::Adapters(place) = item
             && outcome.is_ok()
             && let Some(active) = place.slot.active()
         {
-            let weight = match place.layer.weight.param() {
-                Ok(weight) => weight,
-                Err(error) => {
-                    outcome = Err(error.with_op("merge").in_module(path));
-                    return;
-                }
-            };
-            // A layer that is used at several places has its weight at the same number of places.
-            let Some(shared) = places.get(&weight.id()) else {
-                let error = Error::invalid("the weight of a layer with an adapter is hidden");
-                let error = error.with_hint("give the model itself, as in `lora::merge(&*trained)`");
-                outcome = Err(error.with_op("merge").in_module(path));
-                return;
-            };
-            let alone = shared.len() == visits[&place.slot.id()];
-            match check(&place.layer, alone, shared).and_then(|()| of(&place.layer, &active)) {
-                Ok(new) => drop(merged.insert(place.slot.id(), Merged::new(place.slot, weight, new))),
-                Err(error) => outcome = Err(error.with_op("merge").in_module(path)),
-            }
+            let checked = place.layer.weight.param().and_then(|weight| {
+                // A layer that is used at several places has its weight at the same number of places.
+                let shared = places.get(&weight.id()).ok_or_else(|| {
+                    Error::invalid("the weight of a layer with an adapter is hidden")
+                        .with_hint("give the model itself, as in `lora::merge(&*trained)`")
+                })?;
+                check(&place.layer, shared.len() == visits[&place.slot.id()], shared)?;
+                each(&place, weight, &active)
+            });
+            outcome = checked.map_err(|error| error.with_op("merge").in_module(path));
         }
     });
-    outcome?;
-    for Merged { slot, weight, new } in merged.into_values() {
-        let own = weight.value();
-        weight.set(&new)?;
-        slot.change(|state| state.unmerged = Some(own));
-    }
-    Ok(())
+    outcome
 }
 
 /// Removes merged adapters from the weights; does nothing if none are merged.

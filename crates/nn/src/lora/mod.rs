@@ -63,7 +63,7 @@ pub(crate) use adapter::adapted;
 pub use config::LoraConfig;
 pub use files::{LowRank, PeftAdapter, load, save};
 pub(crate) use layer::{Kind, Layer, Weight};
-pub use merge::{merge, merge_and_unload, unmerge};
+pub use merge::{check_merge, merge, merge_and_unload, unmerge};
 pub use slot::{Adaptable, AdapterSlot};
 
 use adapter::Adapter;
