@@ -214,6 +214,27 @@ impl GraphModel {
         Ok(graph)
     }
 
+    /// The graph with what was learnt, and its inputs in the order of [`INPUTS`]. `None` if its inputs are not at least
+    /// tokens and a mask in i64, or its output is not one of each text.
+    ///
+    /// # Errors
+    /// Those of the device.
+    #[cfg(feature = "serve")]
+    pub(super) fn served(&self) -> polygrad::Result<Option<Graph>> {
+        let has_mask = self.inputs.iter().any(|&(place, _)| place == 1);
+        let is_plain = self.inputs.iter().all(|&(_, dtype)| dtype == DType::I64);
+        if !has_mask || !is_plain || self.pooling.is_some() {
+            return Ok(None);
+        }
+        let mut graph = self.merged()?;
+        let body = &mut graph.body;
+        let mut inputs = std::mem::take(&mut body.inputs);
+        let place = |id: &ValueId| INPUTS.iter().position(|name| *name == body.name_of(*id));
+        inputs.sort_by_key(|id| place(id).unwrap_or(INPUTS.len()));
+        body.inputs = inputs;
+        Ok(Some(graph))
+    }
+
     /// Writes the adapter, and a new head, in PEFT's format.
     ///
     /// # Errors

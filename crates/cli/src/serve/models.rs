@@ -149,9 +149,10 @@ impl Loading {
         };
         let tokenizer = Some(tokenizer).filter(|_| !self.as_ids);
         let (device, options) = (&self.device, self.options);
-        Ok(match &model {
-            TextModel::Classifier(model) => hub::classifying(model, tokenizer, device, options)?,
-            TextModel::Encoder(bert, pooling) => hub::embedding(bert, pooling, tokenizer, device, options)?,
+        Ok(match model {
+            TextModel::Classifier(model) => hub::classifying(&model, tokenizer, device, options)?,
+            TextModel::Encoder(bert, pooling) => hub::embedding(&bert, &pooling, tokenizer, device, options)?,
+            TextModel::Graph(graph, texts) => hub::of_graph(*graph, texts, tokenizer, device, options)?,
         })
     }
 
@@ -178,7 +179,8 @@ impl Model for Served {
     fn run(&self, inputs: &[polygrad_serve::Value]) -> polygrad::Result<Vec<polygrad_serve::Value>> {
         self.0.run(inputs).map_err(|error| match error.hint() {
             Some(hint) if hint.contains("Options::max_") && hint.contains("_bytes") => {
-                error.with_hint("ask for less at a time; --max-memory of `polygrad serve` is the limit")
+                let fix = "ask for less at a time; --max-memory of `polygrad serve` is the limit";
+                Failure::from(error).fix(fix).into()
             }
             _ => error,
         })
@@ -230,10 +232,10 @@ fn find(path: &Path) -> Result<Found> {
     if file.is_file() {
         return Ok(Found::Gguf(file));
     }
-    let Ok(config) = fs::read_to_string(path.join("config.json")) else {
+    let Ok(config) = fs::read(path.join("config.json")) else {
         return Err(Failure::new(format!("{} holds no model", path.shown())).fix(TAKEN));
     };
-    let config = serde_json::from_str::<Value>(&config).map_err(|error| {
+    let config = serde_json::from_slice::<Value>(&config).map_err(|error| {
         Failure::new(format!("{} is damaged: {error}", path.join("config.json").shown()))
             .fix("get the file again from where the folder came from: the Hub, or `polygrad train`")
     })?;

@@ -124,6 +124,28 @@ fn runs_of_files_are_those_of_their_models() {
     polygrad::onnx::lora::load(&mut graph, "again", scene.path("lora/adapter")).unwrap();
     graph.save(scene.path("adapted.onnx")).unwrap();
     must_be_close(&file_logits(&scene, "adapted.onnx"), &wanted, 1e-3, "in the graph");
+    #[cfg(feature = "serve")]
+    {
+        // The run is served as the model with its adapter.
+        let served = crate::serve::Served::new(&scene, "run=lora model=classifier");
+        let logits = |model: &str| {
+            let text = json!({"name": "text", "shape": [2], "datatype": "BYTES", "data": ["a cat", "a red car"]});
+            let asked = json!({"inputs": [text]}).to_string();
+            let (status, answer) = served.ask("POST", &format!("/v2/models/{model}/infer"), &asked);
+            assert_eq!(
+                (status, &answer["outputs"][0]["name"]),
+                (200, &json!("logits")),
+                "{answer}"
+            );
+            numbers(&answer["outputs"][0]["data"])
+        };
+        must_be_close(&logits("run"), &logits("model"), 1e-4, "served");
+        assert_eq!(served.end(), Some(0));
+        scene.fails(
+            "serve pairs_full --port 0",
+            &["vectors of tokens", "polygrad merge RUN --out FILE.onnx"],
+        );
+    }
     // A merged folder is a base again.
     scene.ok("merge full --out whole");
     let again = "finetune whole/model.onnx --task classify --data labels.jsonl --epochs 1 --threads 1 --out again";

@@ -283,6 +283,14 @@ fn what_cannot_be_served_is_named() {
     );
     scene.fails("serve a/b=bars", &["\"a/b\" is no name for a model"]);
     scene.fails("serve bars=", &["bars= names no model", "NAME=PATH"]);
+    let served = Served::new(&scene, "bars --max-memory 100B");
+    let (status, answer) = served.ask("POST", "/v2/models/bars/infer", &picture(&scene, "bars", 1));
+    let error = answer["error"].as_str().unwrap();
+    assert!(
+        status == 500 && error.ends_with("; ask for less at a time; --max-memory of `polygrad serve` is the limit"),
+        "{error}"
+    );
+    drop(served);
     scene.fails("serve bars --backend tpu", &["no backend named \"tpu\""]);
     let bytes = scene.read("m.onnx");
     scene.write("half.onnx", &bytes[..bytes.len() / 2]);

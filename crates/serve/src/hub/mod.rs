@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use polygrad_core::{AnyBackend, Error, Result};
 use polygrad_nn::models::{Bert, BertClassifier};
+use polygrad_onnx::graph::Graph;
 use polygrad_onnx::{OnnxModel, Options};
 use polygrad_tensor::Device;
 use polygrad_text::{Pooling, Tokenizer};
@@ -16,7 +17,7 @@ use polygrad_text::{Pooling, Tokenizer};
 use crate::{Model, OnnxService};
 pub use generate::writing;
 use record::Recorded;
-use text::TextService;
+use text::{TextService, Texts};
 
 /// Reads a model of a folder that has `config.json`, with a `model_type` of `bert`, `gpt2`, `llama` (or `mistral` or
 /// `qwen2`, for texts), `t5`, `resnet` or `vit`, and `model.safetensors`, its shards, or `pytorch_model.bin`. The last
@@ -81,6 +82,24 @@ pub fn embedding(
 ) -> Result<Arc<dyn Model>> {
     options.engine.available()?;
     served(record::encoder(model, Some(pooling))?, tokenizer, device, options)
+}
+
+/// A graph of one's own as [`load`] serves those of folders: of tokens, or of texts if there is a tokenizer. Its inputs
+/// are `input_ids`, `attention_mask` and perhaps `token_type_ids`, `[batch, sequence]` in i64. `pad` is the padding
+/// token, and `most` the most tokens of a text.
+///
+/// # Errors
+/// As [`classifying`].
+pub fn of_graph(
+    graph: Graph,
+    (pad, most): (i64, usize),
+    tokenizer: Option<Tokenizer>,
+    device: &Device,
+    options: Options,
+) -> Result<Arc<dyn Model>> {
+    options.engine.available()?;
+    let texts = Some(Texts { pad, most });
+    served(Recorded { graph, texts }, tokenizer, device, options)
 }
 
 fn served(
