@@ -96,7 +96,20 @@ pub(super) fn writing(body: &[u8], wording: Wording) -> Result<Asked, Refused> {
         None => false,
         Some(Json::Object(options)) => {
             let mut options = Fields(options.into_iter().filter(|(_, value)| !value.is_null()).collect());
-            options.truth("include_usage")?.unwrap_or(false)
+            let with_usage = options.truth("include_usage")?.unwrap_or(false);
+            // Texts of random lengths that hide those of the pieces.
+            if options.truth("include_obfuscation")?.unwrap_or(false) {
+                let message = "stream_options.include_obfuscation is not offered here: leave it out";
+                return Err(Refused::field("stream_options", message));
+            }
+            if let Some(name) = options.0.keys().next() {
+                let message = format!(
+                    "the field {:?} is not known: leave it out",
+                    format!("stream_options.{name}")
+                );
+                return Err(Refused::field("stream_options", message));
+            }
+            with_usage
         }
         Some(_) => return Err(Refused::field("stream_options", "stream_options is no object")),
     };

@@ -130,7 +130,7 @@ async fn texts_come_in_events() {
     ] {
         for with_usage in [false, true] {
             let mut asked = json!({"model": "talker", "max_tokens": 2, "stream": true});
-            asked["stream_options"] = json!({"include_usage": with_usage});
+            asked["stream_options"] = json!({"include_usage": with_usage, "include_obfuscation": false});
             asked
                 .as_object_mut()
                 .unwrap()
@@ -203,6 +203,8 @@ async fn what_makes_no_sense_is_refused_by_its_field() {
         (COMPLETIONS, "stop", json!([1])),
         (COMPLETIONS, "stream", json!("yes")),
         (COMPLETIONS, "stream_options", json!(true)),
+        (CHAT, "stream_options", json!({"include_obfuscation": true})),
+        (CHAT, "stream_options", json!({"usage": true})),
         (COMPLETIONS, "n", json!(2)),
         (COMPLETIONS, "echo", json!(true)),
         (COMPLETIONS, "logprobs", json!(5)),
