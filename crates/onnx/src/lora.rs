@@ -51,6 +51,7 @@ use polygrad_tensor::{Device, Tensor, no_grad};
 
 use crate::OnnxModel;
 use crate::graph::{Attribute, Body, ElementType, Graph, Node, TensorType, ValueId, ValueInfo, ValueType, free_name};
+use crate::module::in_nodes;
 use crate::quantize::{Layer, Seen, Writer};
 
 /// Precedes the name of a factor in the name of its initializer, as in PEFT's files.
@@ -80,6 +81,10 @@ pub fn attach(graph: &mut Graph, name: &str, config: &LoraConfig, device: &Devic
         .iter()
         .map(|(path, layer)| (&**path, layer.op != "Conv"))
         .collect();
+    if layers.is_empty() {
+        let error = Error::invalid("the graph has no layer that can have an adapter").with_op("lora");
+        return Err(in_nodes(&body, error).with_hint("give a model in f32 with MatMul, Gemm or Conv"));
+    }
     let chosen = config.chosen(&known)?;
     let mut parts: BTreeMap<String, LowRank> = BTreeMap::new();
     let mut paths: Vec<String> = Vec::new();

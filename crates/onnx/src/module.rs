@@ -7,7 +7,7 @@ use polygrad_core::{AnyBackend, Error, Result};
 use polygrad_nn::{Module, Param, Visit, Visitor};
 use polygrad_tensor::{Device, Tensor, no_grad};
 
-use crate::graph::{Body, Graph, Literal};
+use crate::graph::{Attribute, Body, Graph, Literal, Node};
 use crate::{OnnxModel, Options, Outputs};
 
 /// An ONNX graph as a [`Module`]: optimizers, checkpoints, `freeze` and the trainer work with its parameters, which
@@ -67,9 +67,8 @@ impl OnnxModule {
         let params = chosen.map(|(name, tensor)| Ok((name, Param::new(tensor)?)));
         let params = params.collect::<Result<Vec<_>>>()?;
         if params.is_empty() {
-            return Err(Error::invalid(
-                "the model has no weights to be trained: no float initializers of rank 1 or more",
-            ));
+            let text = "the model has no weights to be trained: no float initializers of rank 1 or more";
+            return Err(in_nodes(&graph.body, Error::invalid(text)));
         }
         model.set(params.iter().map(|(name, param)| (name.clone(), param.tensor())))?;
         let model = Mutex::new(model);
@@ -125,6 +124,18 @@ impl Visit<AnyBackend> for OnnxModule {
 }
 
 impl Module<AnyBackend> for OnnxModule {}
+
+/// An error about weights that were not found, with the fix if they are in nodes.
+pub(crate) fn in_nodes(body: &Body, error: Error) -> Error {
+    let has_weight = |node: &Node| match node.attribute("value") {
+        Some(Attribute::Tensor(value)) => value.host().dtype().is_float() && value.host().shape().rank() > 1,
+        _ => false,
+    };
+    match body.nodes.iter().any(has_weight) {
+        true => error.with_hint("weights in Constant nodes do not learn: export the model with initializers for them"),
+        false => error,
+    }
+}
 
 /// The names of the initializers that training usually changes, since a file does not say which of its numbers are
 /// weights: floats of rank 1 and more, except the statistics of batch normalization and the bounds and scales of

@@ -234,6 +234,19 @@ fn what_does_not_fit_is_an_error() {
     refused(&LoraConfig::new(2).exclude(["head", "turn"]), "mine", "no layer left");
     refused(&LoraConfig::new(2), "a.b", "cannot be called");
 
+    let mut fixed = graph();
+    for known in std::mem::take(&mut fixed.body.initializers) {
+        let value = ("value", Attribute::Tensor(known.tensor));
+        fixed
+            .body
+            .nodes
+            .insert(0, node("Constant", "", &[], known.value, &[value]));
+    }
+    let error = lora::attach(&mut fixed, "mine", &LoraConfig::new(2).targets(["head"]), &device()).unwrap_err();
+    assert!(error.to_string().contains("in Constant nodes"), "{error}");
+    let error = OnnxModule::new(&fixed, |_| true, &device()).unwrap_err();
+    assert!(error.to_string().contains("in Constant nodes"), "{error}");
+
     let mut adapted = graph();
     assert_eq!(
         lora::attach(&mut adapted, "mine", &LoraConfig::new(2), &device()).unwrap(),
