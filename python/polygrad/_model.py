@@ -91,6 +91,12 @@ class Model:
     def __repr__(self) -> str:
         return repr(self._core)
 
+    def __copy__(self) -> Model:
+        import copy
+
+        # Its own weights, since a training changes them in place.
+        return copy.deepcopy(self)
+
     # Creation.
 
     @staticmethod
@@ -223,7 +229,7 @@ class Model:
         to an array. It is read without a copy, while other threads of Python continue, and must not be written to
         meanwhile. Its dtype must be the model's. A model of texts takes and returns lists of ``str``.
         """
-        return self._core.run(inputs)
+        return self._core.run(self._arranged(inputs))
 
     def embed(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
         """A vector for each text, ``[n, width]``, float32, from a model in the format of sentence-transformers."""
@@ -478,6 +484,16 @@ class Model:
         if isinstance(data, tuple) and len(data) == 2:
             return _data.given(*data, self.input_names, columns)
         return _data.given(data, None, self.input_names, columns)
+
+    def _arranged(self, inputs: Any) -> Any:
+        """Inputs with the columns of tables in the order in which they were learnt from."""
+        if not self._columns.names:
+            return inputs
+        if _data.column_names(inputs):
+            return self._known().numbers(inputs)
+        if isinstance(inputs, dict):
+            return {name: self._arranged(value) for name, value in inputs.items()}
+        return inputs
 
     def _known(self) -> _data.Columns:
         """The columns of the last training, which only a training changes."""

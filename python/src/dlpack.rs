@@ -186,9 +186,14 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<View> {
     }
 }
 
+/// Whether it is an array of which some elements are masked; a method of pandas' tables has the same name.
+pub(crate) fn is_masked(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(object.hasattr("mask")? && object.hasattr("__dlpack__")?)
+}
+
 fn exported(object: &Bound<'_, PyAny>) -> PyResult<View> {
     let py = object.py();
-    if object.hasattr("mask")? {
+    if is_masked(object)? {
         let error = Error::dtype("the array has a mask, which would be lost");
         return Err(crate::errors::raised(
             error.with_hint("fill what is masked first, as by x.filled(0)"),

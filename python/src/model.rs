@@ -197,7 +197,13 @@ impl Model {
 
     /// For pickle and copy.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
-        let (py, state) = (slf.py(), slf.get().state()?);
+        let py = slf.py();
+        let Held::Graph(state) = slf.get().held() else {
+            return Err(raised(
+                Error::unsupported("the model is that of a folder of the Hub, which is not copied")
+                    .with_hint("use it in several threads as it is; in another process, load its folder again"),
+            ));
+        };
         let content = py.detach(|| match &state.origin {
             Origin::Network(config, weights) => {
                 let config = serde_json::to_string(config).map_err(|error| Error::invalid(error.to_string()))?;

@@ -315,7 +315,7 @@ def test_tables(kind):
 
 @pytest.mark.parametrize("kind", ["pandas", "arrow"])
 def test_columns_are_found_by_their_names(kind):
-    frame, _ = table(kind)
+    frame, (x, _) = table(kind)
     turned = frame[["moon", "b", "a"]] if kind == "pandas" else frame.select(["moon", "b", "a"])
     settings = dict(epochs=2, shuffle=False, log_every=1, batch_size=10)
     first, second = Model.mlp(2, 2), Model.mlp(2, 2)
@@ -323,6 +323,9 @@ def test_columns_are_found_by_their_names(kind):
     assert second.fit(frame, "moon", validation=turned, **settings).best == history.best
     expected = first.evaluate(frame, "moon")["loss"]
     assert first.evaluate(turned, "moon")["loss"] == copy.deepcopy(first).evaluate(turned, "moon")["loss"] == expected
+    inputs = turned[["b", "a"]] if kind == "pandas" else turned.select(["b", "a"])
+    for given in (inputs, {"input": inputs}):
+        np.testing.assert_array_equal(first.run(given)["output"], first.run(x.astype("float32"))["output"])
     # Further training goes on with them.
     assert losses(first.fit(turned, "moon", **settings)) == losses(second.fit(frame, "moon", **settings))
     with pytest.raises(ValueError, match="the columns are b, and the model has learnt from a, b: give the same"):

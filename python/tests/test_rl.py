@@ -141,6 +141,13 @@ def test_policies_are_used_like_those_of_stable_baselines3():
         policy.predict(np.zeros(1), state=(np.zeros(2),))
 
 
+def test_policies_take_tables_of_integers():
+    pandas = pytest.importorskip("pandas")
+    policy = train(counting(AutoresetMode.SAME_STEP), total_steps=64, num_steps=8)
+    frame = pandas.DataFrame({"x": [0, 1]}, dtype="int16")
+    np.testing.assert_array_equal(policy.predict(frame)[0], policy.predict(frame.to_numpy("float64"))[0])
+
+
 def test_policies_are_copied_and_pickled():
     envs = gymnasium.make_vec("CartPole-v1", num_envs=2)
     policy = train(envs, total_steps=2048, normalize_observations=10.0)

@@ -77,7 +77,7 @@ fn fix_for(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::IsADirectory => "a folder is there: name a file",
         ErrorKind::NotADirectory => "a part of this path is a file, not a folder",
         ErrorKind::AlreadyExists => "a file, or a link to nothing, has this name: choose another one",
-        ErrorKind::InvalidData => "the file is damaged or of another kind: get it again from where it came from",
+        ErrorKind::InvalidData => "the file is damaged, of another kind, or no UTF-8: write or get it again",
         _ => return None,
     })
 }

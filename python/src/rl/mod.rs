@@ -32,9 +32,6 @@ use policy::{Described, KEY};
 /// The `task` in a run's settings.
 pub(crate) const TASK: &str = "gymnasium";
 
-/// The least height and width that CleanRL's convolutions take.
-const LEAST_IMAGE: usize = 36;
-
 /// The networks' part of the settings.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -160,11 +157,12 @@ fn policy_config(
         Space::Box { shape, .. } => shape.clone(),
         _ => vec![observation.flat_len()],
     };
+    let least = CnnEncoderConfig::LEAST_IMAGE;
     match shape[..] {
-        [a, b, c] if [a, b, c].iter().filter(|&&extent| extent >= LEAST_IMAGE).count() < 2 => {
+        [a, b, c] if [a, b, c].iter().filter(|&&extent| extent >= least).count() < 2 => {
             let message = format!("observations of shape {shape:?} are images that are too small for convolutions");
             let hint = format!(
-                "take {LEAST_IMAGE} by {LEAST_IMAGE} or more, or flatten them, as by \
+                "take {least} by {least} or more, or flatten them, as by \
                  gymnasium.wrappers.vector.FlattenObservation"
             );
             Err(Error::shape(message).with_hint(hint))

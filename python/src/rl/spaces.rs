@@ -71,7 +71,7 @@ pub(super) fn shape_of(space: &Space) -> Vec<usize> {
 /// Numbers of an array, of any dtype of NumPy.
 pub(super) fn array(object: &Bound<'_, PyAny>) -> PyResult<View> {
     dlpack::import(object).or_else(|error| {
-        if object.hasattr("mask")? {
+        if dlpack::is_masked(object)? {
             return Err(error);
         }
         // The dtype is unsupported, or the memory is elsewhere.
@@ -108,10 +108,10 @@ pub(super) fn values<'py>(
     rows: &[usize],
     numbers: &[f32],
 ) -> PyResult<Bound<'py, PyAny>> {
-    let whole = || numbers.iter().map(|x| x.round_ties_even() as i64).collect::<Vec<_>>();
+    let whole = || numbers.iter().map(|x| x.round_ties_even()).collect::<Vec<_>>();
     let memory = Shape::new(&[rows, &shape_of(space)].concat()).and_then(|shape| match space {
         Space::Discrete { .. } | Space::MultiDiscrete { .. } | Space::MultiBinary { .. } => {
-            HostTensor::new(shape, whole())
+            Ok(HostTensor::new(shape, whole())?.cast(DType::I64))
         }
         // The nearest integers, as environments in other processes get.
         Space::Box { dtype, .. } if !dtype.is_float() => Ok(HostTensor::new(shape, whole())?.cast(*dtype)),

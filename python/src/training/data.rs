@@ -197,7 +197,9 @@ impl Stream for Given {
             let is_empty = |batch: &Vec<HostTensor>| batch[0].shape().dims()[0] == 0;
             match next {
                 Ok(arrays) => arrays.map(|arrays| match form.fit(arrays)? {
-                    batch if is_empty(&batch) => Err(Error::invalid("a batch has no examples")),
+                    batch if is_empty(&batch) => {
+                        Err(Error::invalid("a batch has no examples").with_hint("leave it out"))
+                    }
                     batch => Ok(batch),
                 }),
                 Err(error) => Some(Err(failure.of(error))),

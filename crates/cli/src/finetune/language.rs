@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use polygrad::ErrorKind;
 use polygrad::nn::{Module, lora};
 use polygrad::text::{LanguageModel, TextFormat};
 
@@ -51,8 +52,10 @@ fn of_run(path: &Path, backend: Option<&str>, threads: Option<usize>) -> Result<
     format.ends.extend(base.end.filter(|end| !format.ends.contains(end)));
     let model = model.into_inner();
     // An adapter of a packed weight stays beside it, and so does one of two layers that share their weight.
-    if lora::check_merge(&model).is_ok() {
-        lora::merge_and_unload(&model)?;
+    match lora::check_merge(&model) {
+        Ok(()) => lora::merge_and_unload(&model)?,
+        Err(error) if error.kind() == ErrorKind::Unsupported => {}
+        Err(error) => return Err(error.into()),
     }
     let model = writer(model, path, &config.goal)?;
     Ok(Language { model, format })

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use polygrad::ErrorKind;
 use polygrad::formats::{GgufType, rewrite_gguf};
 use polygrad::nn::models::llama_to_gguf;
 use polygrad::nn::{Module, StateDict, Trained as OnlyTrained, lora, replace_file};
@@ -171,7 +172,8 @@ fn whole(trained: Trained<Settings>, base: &mut Base, is_file: bool) -> Result<T
         }
         _ => model.into_inner(),
     };
-    if lora::check_merge(&model).is_err() && base.untie() {
+    let is_shared = lora::check_merge(&model).is_err_and(|error| error.kind() == ErrorKind::Unsupported);
+    if is_shared && base.untie() {
         if is_file {
             let what = "the adapter is for one of two layers that share a weight, and in a file they would go on to";
             return Err(

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use polygrad::ErrorKind;
 use polygrad::rl::Play;
 use polygrad::rl::gym::GymConfig;
 use polygrad::rl::zoo::EnvSpec;
@@ -127,15 +128,14 @@ impl Replay {
     /// An action that is none of the environment; failures of the environment.
     pub(super) fn step(&self, episode: usize, play: &mut Play<'_>) -> Result<bool> {
         let at = play.steps();
-        play.step_by(&self.episodes[episode].actions[at]).map_err(|error| {
-            Failure::new(format!(
-                "episode {}, step {}: {}",
-                episode + 1,
-                at + 1,
-                Failure::from(error)
-            ))
-            .fix("give a file as `polygrad play RUN --record FILE` wrote it")
-        })
+        play.step_by(&self.episodes[episode].actions[at])
+            .map_err(|error| match error.kind() {
+                ErrorKind::InvalidArgument => {
+                    Failure::new(format!("episode {}, step {}: {error}", episode + 1, at + 1))
+                        .fix("give a file as `polygrad play RUN --record FILE` wrote it")
+                }
+                _ => error.into(),
+            })
     }
 
     /// Fails unless a state of an episode equals the recorded one, and the episode ends where the recorded one did.

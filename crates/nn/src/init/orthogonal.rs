@@ -133,7 +133,8 @@ mod tests {
                 expected[(2 + i) * n + j] -= 2.0 * along * x;
             }
         }
-        assert_eq!(found, expected);
+        let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&found), bits(&expected));
     }
 
     #[test]

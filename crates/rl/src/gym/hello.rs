@@ -60,13 +60,10 @@ impl Hello {
     }
 }
 
-/// The least height and width that the convolutions of [`CnnEncoderConfig::new`] take.
-const LEAST_IMAGE: usize = 36;
-
 /// Channels, height and width, if convolutions can take them.
 fn image(shape: &[usize]) -> Option<[usize; 3]> {
     let shape = <[usize; 3]>::try_from(shape).ok()?;
-    (shape[1].min(shape[2]) >= LEAST_IMAGE).then_some(shape)
+    (shape[1].min(shape[2]) >= CnnEncoderConfig::LEAST_IMAGE).then_some(shape)
 }
 
 /// Training settings: those of our environment of the same name, otherwise CleanRL's for every algorithm that fits.

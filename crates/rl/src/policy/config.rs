@@ -70,6 +70,9 @@ pub struct CnnEncoderConfig {
 }
 
 impl CnnEncoderConfig {
+    /// The least height and width of images that [`new`](Self::new)'s network takes.
+    pub const LEAST_IMAGE: usize = 36;
+
     /// The network for Atari's 84×84 images, for all image sizes that are large enough.
     pub fn new(observation_shape: [usize; 3]) -> Self {
         Self {

@@ -43,17 +43,22 @@ pub fn suits(device: CpuDevice, g: &Geometry) -> bool {
     device.level() != Level::Portable && fits(g, device.level().lanes())
 }
 
-/// Whether every device computes means this way, whose sums are therefore the same at each level.
+/// Whether all levels of instructions compute means this way, whose sums are therefore the same at each of them.
 pub fn suits_means(g: &Geometry) -> bool {
     fits(g, MAX_LANES)
 }
 
 fn fits(g: &Geometry, lanes: usize) -> bool {
-    let border: usize = extents(g).iter().product();
+    // A border may have any size, as long as a step crosses it.
+    let product = |extents: Extents| {
+        extents
+            .iter()
+            .try_fold(1, |all: usize, &extent| all.checked_mul(extent))
+    };
     (g.inputs, g.outputs) == (1, 1)
         && g.groups >= lanes
-        && (1..=MAX_ROWS).contains(&g.taps())
-        && border <= MAX_POSITIONS
+        && product(g.kernel).is_some_and(|taps| (1..=MAX_ROWS).contains(&taps))
+        && product(extents(g)).is_some_and(|border| border <= MAX_POSITIONS)
         && (g.plane() <= SMALL || g.output[2] <= LONG)
 }
 
@@ -531,6 +536,25 @@ mod tests {
                 assert_eq!(bits(&y), bits(wanted), "{level:?} {threads} {g:?}");
             }
         }
+    }
+
+    #[test]
+    fn borders_and_kernels_whose_sizes_overflow_do_not_fit() {
+        let (input, one) = ([1, 4, 4], [1; 3]);
+        let far = [1, 1 << 40, 1 << 40];
+        assert!(fits(&geometry(16, input, [one, one, [0; 3], one]), 16));
+        assert!(!fits(
+            &geometry(16, input, [one, far, [0, (1 << 32) - 4, (1 << 32) - 4], one]),
+            16
+        ));
+        // The inverse of 3.
+        let inverse = usize::MAX / 3 * 2 + 1;
+        let kernel = Geometry {
+            kernel: [1, 3, inverse],
+            ..geometry(16, input, [one, one, [0; 3], one])
+        };
+        assert_eq!(3usize.wrapping_mul(inverse), 1);
+        assert!(!fits(&kernel, 16));
     }
 
     #[test]
