@@ -1,4 +1,4 @@
-//! Limits comments and pages to 120 columns, since `rustfmt` leaves both as they are.
+//! Limits comments and pages to 120 columns, since `rustfmt` leaves both as they are, and decisions to 200 words.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,4 +69,35 @@ fn pages_have_at_most_120_columns() {
         }));
     }
     assert!(wrong.is_empty(), "wrap these lines:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn decisions_have_at_most_200_words_and_are_listed() {
+    let checkout = cargo::checkout();
+    let folder = checkout.join("docs/decisions");
+    let lists =
+        [checkout.join("docs/SUMMARY.md"), folder.join("README.md")].map(|list| fs::read_to_string(list).unwrap());
+    let mut decisions = Vec::new();
+    files(&folder, "md", &mut decisions);
+    let mut wrong = Vec::new();
+    for path in decisions {
+        let name = path.file_name().unwrap().to_string_lossy();
+        if name == "README.md" {
+            continue;
+        }
+        let words = fs::read_to_string(&path).unwrap().split_whitespace().count();
+        if words > 200 {
+            wrong.push(format!("{name} has {words} words"));
+        }
+        if lists.iter().any(|list| !list.contains(&*name)) {
+            wrong.push(format!(
+                "{name} is missing in docs/SUMMARY.md or docs/decisions/README.md"
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "shorten or list these decisions:\n{}",
+        wrong.join("\n")
+    );
 }
