@@ -232,15 +232,16 @@ fn packed_filters_and_what_follows_change_no_bit() {
                 Cpu::random(Shape::new(dims).unwrap(), normal, DType::F32, key, &device).unwrap()
             };
             for (dims, groups) in cases {
-                for stride in 1..=2 {
+                // The small image has fewer positions than a panel has channels.
+                for (stride, [images, height, width]) in [(1, [5, 12, 13]), (2, [5, 12, 13]), (1, [1, 2, 1])] {
                     let params = ConvParams {
                         stride: [stride; 3],
                         padding: [1; 3],
                         groups,
                         ..ConvParams::default()
                     };
-                    let what = format!("{device} {dims:?} {params:?}");
-                    let (x, weight) = (random(&[5, dims[1] * groups, 12, 13], 1), random(dims, 2));
+                    let what = format!("{device} {dims:?} {params:?} {height}");
+                    let (x, weight) = (random(&[images, dims[1] * groups, height, width], 1), random(dims, 2));
                     let packed = Cpu::prepack(&weight, Prepack::Conv).unwrap();
                     let values = |x: &<Cpu as Backend>::Tensor| Cpu::to_host(x).unwrap().to_vec::<f32>().unwrap();
                     assert_eq!(values(&packed), values(&weight), "{what}");

@@ -44,18 +44,22 @@ impl Epilogue<'_> {
         });
     }
 
-    /// Whether [`Epilogue::run_rows`] applies the whole epilogue.
-    pub fn ends_in_rows(&self) -> bool {
-        self.residual.is_none() && matches!(self.activation, None | Some(Activation::Relu))
+    /// Whether [`Epilogue::run_rows`] applies the whole epilogue to rows of `width` channels, of which `channels` are
+    /// used: where rows follow each other without a gap, or are longer than the planes are.
+    pub fn ends_in_rows(&self, channels: usize, (rows, width): (usize, usize)) -> bool {
+        self.residual.is_none()
+            && (matches!(self.activation, None | Some(Activation::Relu)) || channels == width || channels > rows)
     }
 
-    /// Adds the biases of some channels to rows of `width` channels, and applies ReLU if it completes the epilogue.
+    /// Adds the biases of some channels to rows of `width` channels, and applies the activation if it completes the
+    /// epilogue.
     ///
     /// # Safety
     /// There must be `rows` rows, which the caller is allowed to write, and at most as many biases as channels.
     #[inline(always)]
     pub unsafe fn run_rows<S: Simd>(&self, s: S, bias: &[f32], y: *mut f32, (rows, width): (usize, usize)) {
-        let relu = self.ends_in_rows() && self.activation.is_some();
+        let activation = self.activation.filter(|_| self.ends_in_rows(bias.len(), (rows, width)));
+        let relu = activation == Some(Activation::Relu);
         let zero = s.splat(0.0);
         for column in (0..bias.len()).step_by(S::N) {
             let n = S::N.min(bias.len() - column);
@@ -72,6 +76,18 @@ impl Epilogue<'_> {
                     s.store_part(at, n, v);
                 }
             }
+        }
+        let Some(activation) = activation.filter(|_| !relu) else {
+            return;
+        };
+        let (rows, n) = if bias.len() == width {
+            (1, rows * width)
+        } else {
+            (rows, bias.len())
+        };
+        for row in 0..rows {
+            // SAFETY: by the caller.
+            unsafe { Pointwise::of(activation).run(self.level, y.add(row * width), n) };
         }
     }
 

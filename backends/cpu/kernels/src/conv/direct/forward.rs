@@ -239,11 +239,11 @@ impl Part<'_> {
     unsafe fn bring_out<S: Simd>(&self, s: S) {
         let Batch { g, first, .. } = *self.batch;
         let (plane, lines) = (g.out_plane(), g.output[0] * g.output[1]);
+        let size = (self.lines.len() * g.output[2], self.width);
         if let Some(epilogue) = self.epilogue {
             // SAFETY: the sums have these positions, all of which are written.
             unsafe {
                 let bias = &epilogue.bias[self.first..self.first + self.channels];
-                let size = (self.lines.len() * g.output[2], self.width);
                 epilogue.run_rows(s, bias, self.sums, size);
             }
         }
@@ -259,7 +259,7 @@ impl Part<'_> {
             unsafe {
                 let to = self.to.add(place);
                 turn(s, sums, self.width, (positions, self.channels), to, plane);
-                if let Some(epilogue) = self.epilogue.filter(|epilogue| !epilogue.ends_in_rows()) {
+                if let Some(epilogue) = self.epilogue.filter(|with| !with.ends_in_rows(self.channels, size)) {
                     for i in 0..self.channels {
                         epilogue.run(0.0, self.to, place + i * plane, positions);
                     }

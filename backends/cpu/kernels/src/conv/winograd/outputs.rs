@@ -58,12 +58,13 @@ impl Kernel for Outputs<'_> {
                     let first = self.first + channel;
                     let place = (image * self.g.groups * self.g.outputs + first) * plane + start;
                     let channels = S::N.min(self.channels - channel);
+                    let size = (pixels, S::N);
                     if let Some(epilogue) = self.epilogue {
                         let bias = &epilogue.bias[first..first + channels];
-                        epilogue.run_rows(s, bias, self.scratch, (pixels, S::N));
+                        epilogue.run_rows(s, bias, self.scratch, size);
                     }
                     write(s, self.scratch, pixels, self.to.add(place), channels, plane);
-                    if let Some(epilogue) = self.epilogue.filter(|epilogue| !epilogue.ends_in_rows()) {
+                    if let Some(epilogue) = self.epilogue.filter(|with| !with.ends_in_rows(channels, size)) {
                         for i in 0..channels {
                             epilogue.run(0.0, self.to, place + i * plane, pixels);
                         }
