@@ -14,13 +14,16 @@ use crate::CpuDevice;
 use crate::Pointer;
 use crate::buffers::Buffer;
 use crate::gemm::{Dims, cost};
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Level, Simd};
 
 /// Approximate bytes of a task's copy: it stays in the first levels of the cache.
 const COPY: usize = 96 << 10;
 
 /// Lanes of the largest register.
 const MAX_LANES: usize = 16;
+
+/// Output lines that are summed together.
+const LINES: usize = 4;
 
 /// Whether a convolution with so few output channels is computed this way: at least half of the lanes of a register
 /// that holds the channels of a position would be idle.
@@ -40,6 +43,19 @@ pub unsafe fn forward(
     epilogue: Option<&Epilogue<'_>>,
     to: *mut f32,
 ) -> Result<()> {
+    // SAFETY: passed on.
+    unsafe { forward_by(device.level(), device, g, x, weight, epilogue, to) }
+}
+
+unsafe fn forward_by(
+    level: Level,
+    device: CpuDevice,
+    g: &Geometry,
+    x: *const f32,
+    weight: *const f32,
+    epilogue: Option<&Epilogue<'_>>,
+    to: *mut f32,
+) -> Result<()> {
     let lines = Lines::new(g)?;
     let height = lines.height;
     let strips = g.output[1].div_ceil(height);
@@ -51,39 +67,35 @@ pub unsafe fn forward(
     };
     let (x, weight, to) = (Pointer(x.cast_mut()), Pointer(weight.cast_mut()), Pointer(to));
     let failed = OnceLock::new();
-    device.each(
-        planes * g.output[0] * strips,
-        2.0 * cost(dims, device.level()),
-        |task| {
-            let (plane, depth, strip) = (
-                task / (g.output[0] * strips),
-                task / strips % g.output[0],
-                task % strips,
-            );
-            let rows = strip * height..g.output[1].min((strip + 1) * height);
-            let room = match Buffer::alloc(lines.room(g) * size_of::<f32>()) {
-                Ok(buffer) => buffer,
-                Err(error) => {
-                    let _ = failed.set(error);
-                    return;
-                }
-            };
-            let filters = plane % g.groups * g.outputs;
-            device.level().run(Strip {
-                g,
-                lines: &lines,
-                depth,
-                rows,
-                from: x.at(plane * g.inputs * g.plane()).cast_const(),
-                room: room.as_ptr().cast(),
-                weight: weight.at(filters * lines.count).cast_const(),
-                first: filters,
-                epilogue,
-                to: to.at(0),
-                place: plane * g.outputs * g.out_plane(),
-            });
-        },
-    );
+    device.each(planes * g.output[0] * strips, 2.0 * cost(dims, level), |task| {
+        let (plane, depth, strip) = (
+            task / (g.output[0] * strips),
+            task / strips % g.output[0],
+            task % strips,
+        );
+        let rows = strip * height..g.output[1].min((strip + 1) * height);
+        let room = match Buffer::alloc(lines.room(g) * size_of::<f32>()) {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                let _ = failed.set(error);
+                return;
+            }
+        };
+        let filters = plane % g.groups * g.outputs;
+        level.run(Strip {
+            g,
+            lines: &lines,
+            depth,
+            rows,
+            from: x.at(plane * g.inputs * g.plane()).cast_const(),
+            room: room.as_ptr().cast(),
+            weight: weight.at(filters * lines.count).cast_const(),
+            first: filters,
+            epilogue,
+            to: to.at(0),
+            place: plane * g.outputs * g.out_plane(),
+        });
+    });
     failed.into_inner().map_or(Ok(()), Err)
 }
 
@@ -171,15 +183,29 @@ impl Lines {
         let stride = self.phases;
         for (phase, &[low, high, first]) in self.inside().iter().enumerate() {
             let (mut i, mut at) = (low, first);
-            while i < high {
-                let n = S::N.min(high - i);
+            let to = to.wrapping_add(phase * self.stretch);
+            // Whole registers first, without masks: what a mask stored is not forwarded to loads either.
+            while stride <= 2 && i + S::N <= high && at + stride * S::N <= width {
                 // SAFETY: these elements are inside the line, and inside the stretch.
                 unsafe {
-                    let (from, to) = (from.add(at), to.add(phase * self.stretch + i));
+                    let near = s.load(from.add(at));
+                    let whole = match stride {
+                        1 => near,
+                        _ => s.evens(near, s.load(from.add(at + S::N))),
+                    };
+                    s.store(to.add(i), whole);
+                }
+                (i, at) = (i + S::N, at + stride * S::N);
+            }
+            while i < high {
+                let n = S::N.min(high - i);
+                // SAFETY: as above.
+                unsafe {
+                    let (from, to) = (from.add(at), to.add(i));
+                    let left = width - at;
                     match stride {
                         1 => s.store_part(to, n, s.load_part(from, n)),
                         2 => {
-                            let left = width - at;
                             let near = s.load_part(from, S::N.min(left));
                             let far = s.load_part(from.wrapping_add(S::N), S::N.min(left.saturating_sub(S::N)));
                             s.store_part(to, n, s.evens(near, far));
@@ -224,7 +250,14 @@ impl Kernel for Strip<'_> {
             let place = |output: usize| {
                 self.place + output * g.out_plane() + (self.depth * g.output[1] + self.rows.start) * g.output[2]
             };
-            let mut output = 0;
+            let mut output = match (g.kernel, g.stride[1]) {
+                _ if g.inputs != 1 || g.outputs != 1 || g.dilation[1] != 1 || self.rows.len() < LINES => 0,
+                ([1, 3, 3], 1) => self.lines_of::<S, 3, 3, 1>(s, place(0)),
+                ([1, 3, 3], 2) => self.lines_of::<S, 3, 3, 2>(s, place(0)),
+                ([1, 5, 5], 1) => self.lines_of::<S, 5, 5, 1>(s, place(0)),
+                ([1, 5, 5], 2) => self.lines_of::<S, 5, 5, 2>(s, place(0)),
+                _ => 0,
+            };
             while output < g.outputs {
                 let (weight, to) = (self.weight.add(output * lines.count), self.to.add(place(output)));
                 // Outputs share what is loaded, as far as registers allow.
@@ -271,6 +304,78 @@ impl Strip<'_> {
                 }
             }
         }
+    }
+
+    /// The sums of the only output channel, [`LINES`] of its lines at a time, for windows of `HIGH` lines of `WIDE`
+    /// columns that step by `STEP` lines: the weights stay in registers, and what is loaded is used by all lines whose
+    /// windows contain it. The products of an output are added in the order of [`Strip::sums`]. Returns the number of
+    /// channels, which is 1.
+    ///
+    /// # Safety
+    /// The lines have been copied, of which at least `LINES` are computed, and `place` is where these begin in the
+    /// output.
+    #[allow(clippy::needless_range_loop, reason = "registers are named by their indices")]
+    #[inline(always)]
+    unsafe fn lines_of<S: Simd, const HIGH: usize, const WIDE: usize, const STEP: usize>(
+        &self,
+        s: S,
+        place: usize,
+    ) -> usize {
+        /// Repeats the body for each line of the windows, whose index is a constant: a loop that is not unrolled
+        /// would leave sums in memory.
+        macro_rules! each_line {
+            ($i:ident, $body:block, $($line:literal)*) => {$(
+                if const { $line < (LINES - 1) * STEP + HIGH } {
+                    const $i: usize = $line;
+                    $body
+                }
+            )*};
+        }
+        let Self { g, lines, .. } = self;
+        let (width, count, line) = (g.output[2], self.rows.len(), lines.line);
+        let zero = s.splat(0.0);
+        // SAFETY: all elements are inside the scratch memory, and those of the output are writable by the caller's
+        // contract.
+        unsafe {
+            let mut weights = [[zero; WIDE]; HIGH];
+            for y in 0..HIGH {
+                for x in 0..WIDE {
+                    weights[y][x] = s.splat(self.weight.add(y * WIDE + x).read());
+                }
+            }
+            let mut columns = [0; WIDE];
+            columns.copy_from_slice(&lines.places()[..WIDE]);
+            for top in (0..count).step_by(LINES) {
+                // The last lines overlap those before them.
+                let top = top.min(count - LINES);
+                for column in (0..width).step_by(S::N) {
+                    let from = self.room.add(top * STEP * line + column).cast_const();
+                    let mut sums = [zero; LINES];
+                    each_line!(AT, {
+                        for x in 0..WIDE {
+                            let v = s.load(from.add(AT * line + columns[x]));
+                            for out in 0..LINES {
+                                // The window of this output may begin further down.
+                                let y = AT.wrapping_sub(out * STEP);
+                                if y < HIGH {
+                                    sums[out] = s.mul_add(weights[y][x], v, sums[out]);
+                                }
+                            }
+                        }
+                    }, 0 1 2 3 4 5 6 7 8 9 10);
+                    let n = S::N.min(width - column);
+                    let to = self.to.add(place + top * width + column);
+                    for out in 0..LINES {
+                        if n == S::N {
+                            s.store(to.add(out * width), sums[out]);
+                        } else {
+                            s.store_part(to.add(out * width), n, sums[out]);
+                        }
+                    }
+                }
+            }
+        }
+        1
     }
 
     /// The sums of some output channels, `REGISTERS` registers of each at a time. Returns the number of channels.
@@ -342,5 +447,47 @@ impl Strip<'_> {
             }
         }
         OUTPUTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lanes::tests::{geometry, numbers, windows};
+    use super::*;
+    use crate::Kernels;
+
+    #[test]
+    fn windows_of_one_channel_have_the_same_bits_at_each_level() {
+        let flat = |height: usize, width: usize| [1, height, width];
+        for window in [[3, 3], [5, 5], [3, 5], [2, 3]] {
+            for (stride, padding) in [([1, 1], [1, 2]), ([2, 2], [2, 1]), ([2, 1], [0, 0]), ([1, 3], [2, 2])] {
+                // More and fewer lines than are summed together, and a rest; lines shorter and longer than registers.
+                for input in [flat(8, 40), flat(13, 17), flat(5, 33), flat(11, 5)] {
+                    let [kernel, stride, padding] = [window, stride, padding].map(|[y, x]| flat(y, x));
+                    let padding = [0, padding[1], padding[2]];
+                    let g = geometry(3, input, [kernel, stride, padding, [1; 3]]);
+                    let (x, weight) = (numbers(g.batch * 3 * g.plane(), 1), numbers(3 * g.taps(), 2));
+                    let sum = |(plane, taps): (usize, Vec<(usize, usize)>)| {
+                        let filter = &weight[plane % 3 * g.taps()..];
+                        taps.iter()
+                            .fold(0f32, |sum, &(tap, at)| filter[tap].mul_add(x[at], sum))
+                    };
+                    let wanted: Vec<f32> = windows(&g).map(sum).collect();
+                    for level in Level::available() {
+                        for threads in [1, 2] {
+                            let device = CpuDevice::new(threads, Kernels::Simd).unwrap();
+                            let mut y = vec![f32::NAN; wanted.len()];
+                            // SAFETY: all have the sizes of the geometry.
+                            unsafe {
+                                let (x, weight) = (x.as_ptr(), weight.as_ptr());
+                                forward_by(level, device, &g, x, weight, None, y.as_mut_ptr()).unwrap();
+                            }
+                            let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                            assert_eq!(bits(&y), bits(&wanted), "{level:?} {threads} {g:?}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -441,12 +441,16 @@ const MEAN: u8 = 1;
 const MAX: u8 = 2;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::Kernels;
 
     /// Windows over planes of these extents, none of which lies wholly in the border.
-    fn geometry(groups: usize, input: Extents, [kernel, stride, padding, dilation]: [Extents; 4]) -> Geometry {
+    pub(in crate::conv) fn geometry(
+        groups: usize,
+        input: Extents,
+        [kernel, stride, padding, dilation]: [Extents; 4],
+    ) -> Geometry {
         let output = [0, 1, 2].map(|axis| {
             let reach = (kernel[axis] - 1) * dilation[axis] + 1;
             (input[axis] + 2 * padding[axis] - reach) / stride[axis] + 1
@@ -486,7 +490,7 @@ mod tests {
         .to_vec()
     }
 
-    fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    pub(in crate::conv) fn numbers(n: usize, seed: u32) -> Vec<f32> {
         let mut state = seed;
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -496,7 +500,7 @@ mod tests {
     }
 
     /// The elements of each window, with their places in the filter, in the order of their sum.
-    fn windows(g: &Geometry) -> impl Iterator<Item = (usize, Vec<(usize, usize)>)> {
+    pub(in crate::conv) fn windows(g: &Geometry) -> impl Iterator<Item = (usize, Vec<(usize, usize)>)> {
         let g = *g;
         let [_, height, width] = g.output;
         let [_, high, wide] = g.kernel;
