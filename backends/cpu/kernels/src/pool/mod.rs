@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -117,9 +117,11 @@ impl Drop for ThreadPool {
     }
 }
 
-/// Number of threads that this process may run at once, or 1 if the system does not tell.
+/// Number of threads that this process may run at once, or 1 if the system does not tell: what was so at the first call,
+/// since Linux has it in files that take longer to read than a small model to run.
 pub fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
 /// The function that is called with the number of each chunk.
