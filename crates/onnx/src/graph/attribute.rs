@@ -19,6 +19,8 @@ pub enum Attribute {
     Int(i64),
     /// Text.
     String(String),
+    /// Text that is not UTF-8. Converters write bytes so for ops of their own, and no op of ONNX has such an attribute.
+    Bytes(Bytes),
     /// A tensor.
     Tensor(Literal),
     /// The body of If, Loop or Scan.
@@ -46,6 +48,7 @@ impl Attribute {
             Self::Float(_) => "a real number",
             Self::Int(_) => "an integer",
             Self::String(_) => "text",
+            Self::Bytes(_) => "text that is not UTF-8",
             Self::Tensor(_) => "a tensor",
             Self::Body(_) => "a graph",
             Self::Floats(_) => "real numbers",
@@ -86,7 +89,10 @@ impl Reader<'_> {
         Ok(match kind(&proto) {
             attribute_type::FLOAT => Attribute::Float(proto.f.unwrap_or(0.0)),
             attribute_type::INT => Attribute::Int(proto.i.unwrap_or(0)),
-            attribute_type::STRING => Attribute::String(text(proto.s.unwrap_or_default())?),
+            attribute_type::STRING => match proto.s.unwrap_or_default() {
+                bytes if std::str::from_utf8(&bytes).is_err() => Attribute::Bytes(bytes),
+                bytes => Attribute::String(text(bytes)?),
+            },
             attribute_type::TENSOR => Attribute::Tensor(Literal::read(*proto.t.ok_or_else(missing)?, &self.budget)?),
             attribute_type::GRAPH => Attribute::Body(Arc::new(self.graph(*proto.g.ok_or_else(missing)?, around)?)),
             attribute_type::FLOATS => Attribute::Floats(proto.floats),

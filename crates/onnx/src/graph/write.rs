@@ -175,6 +175,10 @@ fn attribute(name: &str, value: &Attribute, outside: &mut Outside) -> AttributeP
             proto.s = Some(v.clone().into_bytes().into());
             attribute_type::STRING
         }
+        Attribute::Bytes(v) => {
+            proto.s = Some(v.clone());
+            attribute_type::STRING
+        }
         Attribute::Tensor(v) => {
             proto.t = Some(Box::new(tensor(v, "", outside)));
             attribute_type::TENSOR

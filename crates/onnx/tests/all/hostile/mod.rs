@@ -91,6 +91,28 @@ fn tensors_that_lie() {
 }
 
 #[test]
+fn attributes_that_are_not_text() {
+    let refused = |op: &[u8], name: &[u8], says: &str| {
+        let attribute = [bytes(1, name), bytes(4, &[0xff]), number(20, 3)].concat();
+        let parts = [bytes(1, b"x"), bytes(2, b"y"), bytes(4, op), bytes(5, &attribute)];
+        let file = [bytes(1, &parts.concat()), bytes(11, &bytes(1, b"x")), output("y")].concat();
+        let graph = Graph::from_bytes(model(&file)).unwrap();
+        let device = Device::<Cpu>::default().into_any();
+        let made = OnnxModel::from_graph(&graph, &device, Options::default());
+        let ran = made.and_then(|made| made.forward(&[Tensor::zeros([2], &device)?]));
+        let error = ran.err().unwrap().to_string();
+        assert!(error.contains(says), "{error}");
+    };
+    // Keras writes the configuration of a function so.
+    refused(
+        b"StatefulPartitionedCall",
+        b"config_proto",
+        "not known here: StatefulPartitionedCall",
+    );
+    refused(b"Elu", b"alpha", "text that is not UTF-8");
+}
+
+#[test]
 fn bodies_in_bodies_without_end() {
     let mut graph = output("y");
     for _ in 0..40 {
