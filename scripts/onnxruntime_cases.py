@@ -443,6 +443,16 @@ def files():
                                                           ir_version=10), [a], NEAR)
 
 
+def tables():
+    for name, k, n, size, kind, fixed in [
+        ("fp4", 64, 6, 16, 0, (1, 2)), ("nf4", 48, 5, 32, 1, (1, 2)), ("odd", 21, 3, 16, 1, (1, 2)),
+        ("given", 32, 4, 64, 0, ()),
+    ]:
+        count = -(-n * k // size)
+        x = [real(2, 3, k), whole(np.uint8, (n * k + 1) // 2), np.abs(real(count)) + np.float32(0.01)]
+        node(f"MatMulBnb4_{name}", "MatMulBnb4", x, fixed=fixed, K=k, N=n, block_size=size, quant_type=kind)
+
+
 def main():
     # These cases do not count towards the goal for official cases.
     onnx_cases.is_ordinary = lambda case: False
@@ -455,6 +465,7 @@ def main():
     classical_cases.texts(here)
     classical_cases.shared_branches(here)
     files()
+    tables()
     onnx_cases.write(sys.argv[1], cases)
 
 

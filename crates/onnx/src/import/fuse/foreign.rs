@@ -5,7 +5,7 @@ use polygrad_core::{Activation, Result};
 use super::Draft;
 use super::action::Fused;
 use crate::graph::{Attribute, Node};
-use crate::import::ops::{Forest, packed_weight};
+use crate::import::ops::{Forest, looked_up_weight, packed_weight};
 use crate::import::run::with_call;
 
 /// The activation that a node has as an attribute: `Some(None)` without one, and `None` if only the node's own op can
@@ -73,6 +73,26 @@ impl Draft<'_> {
         let bias = bias.map(|bias| self.add(bias));
         let [weight, scales, zeros] = [weight, scales, zeros].map(|part| Some(self.add(part)));
         self.replace(i, &[], fused, &[x, weight, bias, scales, zeros]);
+        Ok(())
+    }
+
+    /// A product with a weight of places in a table, which becomes real numbers once.
+    pub(super) fn looked_up(&mut self, i: usize) -> Result<()> {
+        let Some(step) = self.step(i) else { return Ok(()) };
+        let operands = self.constants_of(i);
+        if ![1, 2].into_iter().all(|operand| operands[operand].is_some()) {
+            return Ok(());
+        }
+        // The node reports the error when it runs.
+        let Ok(weight) = with_call(step, &operands, &[], self.device, self.limits, looked_up_weight) else {
+            return Ok(());
+        };
+        let fused = Fused::Linear {
+            matrix: false,
+            packed: None,
+            activation: None,
+        };
+        self.linear(i, self.slot(i, 0), weight, None, fused);
         Ok(())
     }
 

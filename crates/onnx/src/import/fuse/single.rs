@@ -28,6 +28,7 @@ impl Draft<'_> {
             ("", "QLinearMatMul" | "QLinearConv") | (MICROSOFT, "QGemm") => self.bytes(i, 3, 5),
             (MICROSOFT, "MatMulIntegerToFloat") => self.bytes(i, 1, 5),
             (MICROSOFT, "MatMulNBits") => self.blocks(i),
+            (MICROSOFT, "MatMulBnb4") => self.looked_up(i),
             (CLASSICAL, "TreeEnsemble" | "TreeEnsembleClassifier" | "TreeEnsembleRegressor") => {
                 self.trees(i);
                 Ok(())
@@ -111,7 +112,7 @@ impl Draft<'_> {
         bias.reshape([count]).map(Some)
     }
 
-    fn linear(&mut self, i: usize, x: Option<usize>, weight: Tensor, bias: Option<Tensor>, fused: Fused) {
+    pub(super) fn linear(&mut self, i: usize, x: Option<usize>, weight: Tensor, bias: Option<Tensor>, fused: Fused) {
         let weight = self.add(weight);
         let bias = bias.map(|bias| self.add(bias));
         self.replace(i, &[], fused, &[x, Some(weight), bias]);

@@ -32,7 +32,7 @@ pub(crate) mod whole;
 pub(crate) use attributes::check as check_attributes;
 pub(crate) use cast::dynamic;
 pub(crate) use matmul::{matrices, product};
-pub(crate) use microsoft::{DOMAIN as MICROSOFT, packed_product, packed_weight};
+pub(crate) use microsoft::{DOMAIN as MICROSOFT, looked_up_weight, packed_product, packed_weight};
 pub(crate) use ml::{DOMAIN as CLASSICAL, Forest};
 use polygrad_core::{Error, Result, printable};
 pub(crate) use row::{Row, apply, settle};

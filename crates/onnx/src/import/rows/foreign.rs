@@ -56,7 +56,7 @@ impl Seen<'_> {
                 Ok(vec![self.product(0, 1)?])
             }
             "DynamicQuantizeMatMul" | "DynamicQuantizeLSTM" => Err(Reason::Here("takes one scale for all rows")),
-            "MatMulNBits" | "SimplifiedLayerNormalization" => {
+            "MatMulBnb4" | "MatMulNBits" | "SimplifiedLayerNormalization" => {
                 self.only(&[0])?;
                 self.beside(&[self.rank(0)?.saturating_sub(1)])
             }

@@ -29,6 +29,7 @@ pub(in crate::import::ops) const ATTRIBUTES: &[(&str, &str)] = &[
          num_heads! q_norm_epsilon qk_norm_epsilon qk_output rotary_interleaved scale sliding_window_cache \
          smooth_softmax softcap v_quant_type",
     ),
+    ("MatMulBnb4", "K! N! block_size! quant_type! training_mode transB"),
     ("MatMulNBits", "K! N! accuracy_level bits block_size! weight_prepacked"),
     (
         "MultiHeadAttention",

@@ -11,8 +11,51 @@ use crate::import::ops::row::rows;
 
 rows! {
     ms("MatMulNBits", product);
+    ms("MatMulBnb4", looked_up_product);
     ms("GatherBlockQuantized", gathered);
 }
+
+/// The numbers that four bits stand for with the `quant_type` 0 (FP4) and 1 (NF4).
+///
+/// Source: bitsandbytes, whose weights MatMulBnb4 holds.
+const TABLES: [[f32; 16]; 2] = [
+    [
+        0.0,
+        0.0052083333,
+        0.6666667,
+        1.0,
+        0.33333334,
+        0.5,
+        0.16666667,
+        0.25,
+        -0.0,
+        -0.0052083333,
+        -0.6666667,
+        -1.0,
+        -0.33333334,
+        -0.5,
+        -0.16666667,
+        -0.25,
+    ],
+    [
+        -1.0,
+        -0.6961928,
+        -0.52507305,
+        -0.3949175,
+        -0.28444138,
+        -0.18477343,
+        -0.091050036,
+        0.0,
+        0.0795803,
+        0.1609302,
+        0.2461123,
+        0.33791524,
+        0.44070983,
+        0.562617,
+        0.72295684,
+        1.0,
+    ],
+];
 
 /// The `accuracy_level` that lets the operand be rounded to int8.
 const ROUNDED: i64 = 4;
@@ -149,6 +192,59 @@ fn product(c: &Call<'_>) -> Results {
     let ([weight, scales, zeros], scheme) = packed_weight(c)?;
     let bias = c.opt(5)?;
     one(packed_product(c, [&weight, &scales, &zeros], scheme, bias.as_ref())?)
+}
+
+/// The real weight of MatMulBnb4, `[N, K]`: four bits are a place in a table, and blocks go on from row to row.
+pub(crate) fn looked_up_weight(c: &Call<'_>) -> Result<Tensor> {
+    let (rows, columns, size) = (c.count("N", 0)?, c.count("K", 0)?, block_size(c, 0)?);
+    let table = match c.opt_int("quant_type")? {
+        Some(kind @ (0 | 1)) => TABLES[kind as usize].to_vec(),
+        kind => {
+            return Err(malformed(format!(
+                "a quant_type of {kind:?}: it is 0 for FP4 or 1 for NF4"
+            )));
+        }
+    };
+    let (packed, scales) = (c.x(1)?, c.x(2)?);
+    let count = rows.checked_mul(columns).unwrap_or(usize::MAX);
+    if packed.dtype() != DType::U8 || packed.numel() != count.div_ceil(2) || scales.numel() != count.div_ceil(size) {
+        return Err(Error::shape(format!(
+            "a weight of shape {} and scales of shape {} for {columns} to {rows} features in blocks of {size}",
+            packed.shape(),
+            scales.shape()
+        )));
+    }
+    c.reserve(&[count], DType::F32)?;
+    let pairs = packed.reshape([packed.numel()])?.to_dtype(DType::I32)?;
+    // The high bits come first.
+    let high = pairs.div_rounded(&pairs.full_like(16i64)?, RoundingMode::Floor)?;
+    let places = Tensor::stack(&[&high, &(&pairs % 16i64)?], -1)?.reshape([2 * packed.numel()])?;
+    let values = c.make(table, &[16])?.index_select(0, &places.narrow(0, 0, count)?)?;
+    let scales = scales.reshape([scales.numel()])?;
+    let weight = (values * blocks_along(c, &scales.to_dtype(DType::F32)?, 0, &places.narrow(0, 0, count)?, size)?)?;
+    let weight = weight.to_dtype(scales.dtype())?;
+    match c.flag("transB", true)? {
+        true => weight.reshape([rows, columns]),
+        false => weight.reshape([columns, rows])?.t(),
+    }
+}
+
+fn looked_up_product(c: &Call<'_>) -> Results {
+    let x = c.x(0)?;
+    let weight = looked_up_weight(c)?;
+    let mut dims = x.dims();
+    if dims.last() != Some(&weight.shape()[1]) {
+        return Err(Error::shape(format!(
+            "{} for a weight of {} to {} features",
+            x.shape(),
+            weight.shape()[1],
+            weight.shape()[0]
+        )));
+    }
+    let last = dims.len() - 1;
+    dims[last] = weight.shape()[0];
+    c.reserve(&dims, x.dtype())?;
+    one(x.matmul(&weight.t()?)?)
 }
 
 fn gathered(c: &Call<'_>) -> Results {

@@ -13,7 +13,7 @@ mod norm;
 mod quantized;
 
 pub(super) use attributes::ATTRIBUTES;
-pub(crate) use blocks::{packed_product, packed_weight};
+pub(crate) use blocks::{looked_up_weight, packed_product, packed_weight};
 use polygrad_core::{Error, Result};
 use polygrad_tensor::Tensor;
 
