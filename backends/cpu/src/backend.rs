@@ -26,8 +26,10 @@ impl Backend for Cpu {
         "cpu"
     }
 
-    fn capabilities(_: &CpuDevice) -> Capabilities {
-        Capabilities::host(DType::ALL)
+    fn capabilities(device: &CpuDevice) -> Capabilities {
+        let mut capabilities = Capabilities::host(DType::ALL);
+        capabilities.interleaves_blocks = device.vectors().is_some();
+        capabilities
     }
 
     /// Like the default, but without allocating a list: recurrent layers call this in each step.

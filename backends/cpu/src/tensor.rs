@@ -240,11 +240,11 @@ impl CpuTensor {
         Ok(out)
     }
 
-    /// A contiguous copy in huge pages, or the tensor itself if it is small or has a packed form.
+    /// A contiguous copy in huge pages; one in other memory, or the tensor itself, if it is small or has a packed form.
     pub(crate) fn in_huge_pages(&self) -> Result<Self> {
         let (shape, bytes) = (*self.shape(), self.numel() * self.dtype.size());
         if bytes < SMALL || self.view.get().is_some_and(|view| view.packed.is_some()) {
-            return Ok(self.clone());
+            return self.contiguous();
         }
         let (buffer, start) = Buffer::in_huge_pages(bytes)?;
         let layout = Layout::strided(shape, Layout::contiguous(shape).strides(), start / self.dtype.size());

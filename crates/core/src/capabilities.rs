@@ -15,6 +15,8 @@ pub struct Capabilities {
     pub unified_memory: bool,
     /// Whether the device can record a computation and launch it as a whole: [`Backend::graph`](crate::Backend::graph).
     pub graphs: bool,
+    /// Whether products of rounded rows are faster with [interleaved](crate::BlockScheme) weights in blocks.
+    pub interleaves_blocks: bool,
 }
 
 impl Capabilities {
@@ -25,6 +27,7 @@ impl Capabilities {
             asynchronous: false,
             unified_memory: true,
             graphs: false,
+            interleaves_blocks: false,
         }
     }
 }

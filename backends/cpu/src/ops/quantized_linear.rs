@@ -35,6 +35,15 @@ pub(crate) fn quantized_linear(
         let y = quantized_linear(&wide, weight, scales, zeros, scheme, transposed)?;
         return convert::cast(&y, x.dtype());
     }
+    let interleaved = weight.shape().rank() == 3;
+    if interleaved && (transposed || !scheme.rounds_input()) {
+        let [weight, scales, zeros] = [
+            decompose::deinterleaved::<Cpu>(weight)?,
+            decompose::deinterleaved::<Cpu>(scales)?,
+            decompose::deinterleaved::<Cpu>(zeros)?,
+        ];
+        return quantized_linear(x, &weight, &scales, &zeros, scheme, transposed);
+    }
     let (x, weight) = (x.contiguous()?, aligned(weight)?);
     let (scales, zeros) = (scales.contiguous()?, zeros.contiguous()?);
     let kinds = (factors(&scales), factors(&zeros));
@@ -48,6 +57,7 @@ pub(crate) fn quantized_linear(
         bytes: weight.ptr(),
         n,
         k,
+        interleaved,
         scheme,
         scales: kept_scales,
         zeros: kept_zeros,

@@ -279,7 +279,7 @@ fn conversions(samples: &mut Vec<Sample>) {
 fn blocks(samples: &mut Vec<Sample>) {
     // One row, some, and more than a band; rows that do not fill a register, and blocks that fill several; empty
     // operands.
-    let calls: [(&[usize], usize, usize, usize, usize); 12] = [
+    let calls: [(&[usize], usize, usize, usize, usize); 13] = [
         (&[1], 5, 2, 4, 32),
         (&[], 33, 3, 4, 32),
         (&[1], 70, 9, 4, 16),
@@ -292,11 +292,17 @@ fn blocks(samples: &mut Vec<Sample>) {
         (&[1, 6], 34, 3, 8, 128),
         (&[0], 3, 1, 4, 32),
         (&[2], 0, 1, 8, 32),
+        // Interleaved rows.
+        (&[3], 32, 3, 4, 32),
     ];
     for (lead, n, count, bits, size) in calls {
         let scheme = BlockScheme::new(bits, size).expect("bits and sizes of the list above are schemes");
         let k = count * size;
         let call = |transposed| Op::QuantizedLinear { scheme, transposed };
+        let (words, factors) = match n {
+            32 => (vec![n / 16, k / 32 * bits, 64], vec![n / 16, count, 16]),
+            _ => (vec![n, k / 8 * bits], vec![n, count]),
+        };
         for (each, zeros, floats) in [
             (false, DType::U8, DType::F32),
             (true, DType::U8, DType::F16),
@@ -304,15 +310,15 @@ fn blocks(samples: &mut Vec<Sample>) {
         ] {
             let most = 1 << bits;
             let zero = match each {
-                true => Operand::drawn(&[n, count], Fill::Below(most)),
+                true => Operand::drawn(&factors, Fill::Below(most)),
                 false => Operand::drawn(&[1], Fill::Listed(if bits == 4 { &[8.0] } else { &[128.0] })),
             };
-            let scales = Operand::drawn(&[n, count], Fill::Range(-1.0 / most as f64, 2.0 / most as f64));
+            let scales = Operand::drawn(&factors, Fill::Range(-1.0 / most as f64, 2.0 / most as f64));
             for transposed in [false, true] {
                 let x = [lead, &[if transposed { n } else { k }]].concat();
                 let operands = vec![
                     Operand::drawn(&x, Fill::Range(-2.0, 2.0)),
-                    bytes(&[n, k / 8 * bits]).of(DType::U8),
+                    bytes(&words).of(DType::U8),
                     scales.clone().of(floats),
                     zero.clone().of(zeros),
                 ];

@@ -19,6 +19,20 @@ pub(super) fn quantized_linear<B: Backend>(
     B::cast(&B::linear(&B::cast(x, dtype.wide())?, &weight, None, None)?, dtype)
 }
 
+/// A part of a weight in blocks with one row after another, if it is [interleaved](BlockScheme); else as it is.
+///
+/// # Errors
+/// Those of the ops that it is made of.
+pub fn deinterleaved<B: Backend>(part: &B::Tensor) -> Result<B::Tensor> {
+    let &[groups, columns, wide] = B::shape(part).dims() else {
+        return Ok(part.clone());
+    };
+    let (rows, word) = (BlockScheme::ROWS, wide / BlockScheme::ROWS);
+    let x = B::reshape(part, Shape::new(&[groups, columns, rows, word])?)?;
+    let x = B::permute(&x, Axes::new([0, 2, 1, 3])?)?;
+    B::reshape(&x, Shape::new(&[groups * rows, columns * word])?)
+}
+
 /// The weight of [`Backend::quantized_linear`], `[n, k]`, as f32 or f64.
 ///
 /// # Errors
@@ -30,6 +44,8 @@ pub fn dequantized<B: Backend>(
     scheme: BlockScheme,
     dtype: DType,
 ) -> Result<B::Tensor> {
+    let (weight, scales) = (&deinterleaved::<B>(weight)?, &deinterleaved::<B>(scales)?);
+    let zeros = &deinterleaved::<B>(zeros)?;
     let (rows, bytes, blocks) = (B::shape(weight)[0], B::shape(weight)[1], B::shape(scales)[1]);
     let mut numbers = B::cast(weight, dtype)?;
     if scheme.bits() == 4 {

@@ -22,7 +22,7 @@ mod wide;
 
 pub use attention::attention_weights;
 pub use basic::{binary, binary_number};
-pub use blocks::dequantized;
+pub use blocks::{deinterleaved, dequantized};
 pub use epilogue::epilogue;
 pub use integers::{integer_conv, integer_matmul};
 pub use norm::fold_batch_norm;

@@ -8,6 +8,11 @@ use crate::{DType, Error, Result, Shape};
 /// Numbers are unsigned and have 8 or 4 bits. A byte holds two numbers of 4 bits, the first in its lower half. The size
 /// of a block is a power of two, at least 16. A row of the weight consists of whole blocks.
 ///
+/// Rows follow one another: bytes `[n, k · bits / 8]`, scales and zero points `[n, k / size]`. Or they are
+/// *interleaved*, sixteen at a time: bytes `[n / 16, k · bits / 32, 64]`, the first four bytes of each of sixteen rows,
+/// then the next four of each, and scales and zero points `[n / 16, k / size, 16]`. Rows so interleaved are the lanes
+/// of a register.
+///
 /// The input is used as it is, unless the scheme [allows rounding it](Self::with_rounded_input).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockScheme {
@@ -17,6 +22,10 @@ pub struct BlockScheme {
 }
 
 impl BlockScheme {
+    /// Rows that are interleaved.
+    pub const ROWS: usize = 16;
+    /// Bytes of a row that stay together where rows are interleaved.
+    pub const WORD: usize = 4;
     /// Blocks of 32 numbers of 4 bits, as GGUF's Q4_0 and Q4_1 have them.
     pub const Q4: Self = Self::exact(4, 32);
     /// Blocks of 32 numbers of 8 bits, as GGUF's Q8_0 has them.
@@ -85,16 +94,21 @@ impl BlockScheme {
         1 << (self.bits - 1)
     }
 
-    /// The weight's shape `[n, k]`, from the shapes of its bytes `[n, k · bits / 8]`, its scales `[n, k / size]` and
-    /// its zero points, `[1]` or `[n, k / size]`.
+    /// The weight's shape `[n, k]`, from the shapes of its bytes, its scales and its zero points, which are `[1]` or as
+    /// many as the scales. All parts with rows are interleaved, or none.
     ///
     /// # Errors
     /// When these shapes do not fit each other.
     pub fn shape(self, weight: &Shape, scales: &Shape, zeros: &Shape) -> Result<[usize; 2]> {
-        let &[n, bytes] = weight.dims() else {
-            return Err(Error::shape(format!(
-                "the weight's bytes have shape {weight}, not [out, bytes]"
-            )));
+        const WORDS: usize = BlockScheme::ROWS * BlockScheme::WORD;
+        let (n, bytes) = match *weight.dims() {
+            [n, bytes] => (n, bytes),
+            [groups, words, WORDS] => (groups * Self::ROWS, words * Self::WORD),
+            _ => {
+                return Err(Error::shape(format!(
+                    "the weight's bytes have shape {weight}, not [out, bytes], or [out / 16, words, 64] for interleaved rows"
+                )));
+            }
         };
         let Self { bits, size, .. } = self;
         if !bytes.is_multiple_of(self.bytes()) {
@@ -102,7 +116,14 @@ impl BlockScheme {
                 "rows of {bytes} bytes are not made of blocks of {size} numbers of {bits} bits"
             )));
         }
-        let blocks = [n, bytes / self.bytes()];
+        let [plain, interleaved] = [
+            [n, bytes / self.bytes(), 1],
+            [n / Self::ROWS, bytes / self.bytes(), Self::ROWS],
+        ];
+        let blocks = match weight.rank() {
+            2 => &plain[..2],
+            _ => &interleaved,
+        };
         if scales.dims() != blocks {
             return Err(Error::shape(format!(
                 "scales of shape {scales} for {blocks:?} blocks of {size}"
@@ -155,6 +176,16 @@ mod tests {
             scheme.shape(&weight.into(), &scales.into(), &Shape::new(zeros).unwrap())
         };
         assert_eq!(shape([3, 96], [3, 3], &[1]).unwrap(), [3, 192]);
+        // Interleaved rows: all parts, or none.
+        let lanes = Shape::from([2, 24, 64]);
+        let blocks = Shape::from([2, 3, 16]);
+        let of = |scales: &Shape, zeros: &Shape| scheme.shape(&lanes, scales, zeros);
+        assert_eq!(of(&blocks, &Shape::from([1])).unwrap(), [32, 192]);
+        assert_eq!(of(&blocks, &blocks).unwrap(), [32, 192]);
+        assert!(of(&Shape::from([32, 3]), &Shape::from([1])).is_err());
+        assert!(of(&blocks, &Shape::from([32, 3])).is_err());
+        let wide = scheme.shape(&Shape::from([2, 24, 32]), &blocks, &blocks).unwrap_err();
+        assert!(wide.to_string().contains("[out / 16, words, 64]"));
         assert_eq!(shape([3, 96], [3, 3], &[3, 3]).unwrap(), [3, 192]);
         assert!(
             shape([3, 80], [3, 3], &[1])

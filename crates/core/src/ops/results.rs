@@ -114,12 +114,11 @@ fn with_last(shape: &Shape, dim: usize) -> Result<Shape> {
 
 /// The shape of a product with a block-quantized weight.
 fn outputs(x: TensorType, weight: TensorType, scheme: BlockScheme, transposed: bool) -> Result<Shape> {
-    let count = if transposed {
-        scheme.numbers(last(weight))
-    } else {
-        weight.shape[0]
+    let (n, bytes) = match *weight.shape.dims() {
+        [groups, words, _] => (groups * BlockScheme::ROWS, words * BlockScheme::WORD),
+        _ => (weight.shape[0], last(weight)),
     };
-    with_last(&x.shape, count)
+    with_last(&x.shape, if transposed { scheme.numbers(bytes) } else { n })
 }
 
 fn channels(x: TensorType) -> Shape {

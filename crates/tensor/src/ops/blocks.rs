@@ -11,7 +11,8 @@ use crate::graph::record;
 impl<B: Backend> Tensor<B> {
     /// `x Wᵀ` for `x […, k]` and a quantized weight `W [n, k]`, given as its packed numbers of few bits, u8
     /// `[n, k · bits / 8]` as the scheme says, its scales, one for each block, `[n, k / size]`, and its zero points, u8
-    /// or floats, `[n, k / size]` or `[1]`. An element of the weight is `(number - zero point) · scale`.
+    /// or floats, `[n, k / size]` or `[1]`. An element of the weight is `(number - zero point) · scale`. Rows may also
+    /// be interleaved, as [`BlockScheme`] says.
     ///
     /// The gradient of `x` is a product with the packed weight, too; the weight has none.
     ///

@@ -299,6 +299,22 @@ pub trait Simd: Lanes<T = f32> {
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
 
+    /// [`Lanes::N`] numbers of f16.
+    ///
+    /// # Safety
+    /// They must be readable at `from`.
+    #[inline(always)]
+    unsafe fn halves(self, from: *const u16) -> Self::V {
+        let mut lanes = [0f32; 16];
+        // SAFETY: by the caller; no register is longer than 16 elements.
+        unsafe {
+            for (i, lane) in lanes[..Self::N].iter_mut().enumerate() {
+                *lane = of_f16(from.add(i).read());
+            }
+            self.load(lanes.as_ptr())
+        }
+    }
+
     /// Lane `i` is the number at `from[i >> shift]`.
     ///
     /// # Safety
@@ -392,6 +408,18 @@ pub trait Simd: Lanes<T = f32> {
         }
         sum
     }
+}
+
+/// Converts the bits of an f16, without a branch, so that loops can be vectorized.
+#[inline(always)]
+pub(crate) fn of_f16(bits: u16) -> f32 {
+    // The exponent's bias is 112 less than that of f32; the multiplication also handles denormal numbers.
+    const BIAS: f32 = f32::from_bits((127 + 112) << 23);
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    let finite = (f32::from_bits(magnitude) * BIAS).to_bits();
+    let is_special = bits & 0x7c00 == 0x7c00;
+    let magnitude = if is_special { magnitude | 0x7f80_0000 } else { finite };
+    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
 }
 
 #[cfg(test)]

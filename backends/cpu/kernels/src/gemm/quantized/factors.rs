@@ -2,6 +2,8 @@
 
 use polygrad_core::DType;
 
+use crate::simd::of_f16;
+
 /// A number for each block of a weight, one after another, or a single one for all blocks.
 #[derive(Clone, Copy)]
 pub struct Factors {
@@ -50,7 +52,6 @@ impl Factors {
     }
 
     /// The address of the numbers from `start` on, if they are f16 and each block has its own.
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn halves(self, start: usize) -> Option<*const u16> {
         let kept = matches!(self.kind, Kind::F16) && !self.one;
@@ -108,34 +109,6 @@ impl Factors {
                 }
                 Kind::F32 => to.copy_from_nonoverlapping(self.ptr.cast::<f32>().add(start), n),
             }
-        }
-    }
-}
-
-/// Converts the bits of an f16, without a branch, so that loops can be vectorized.
-#[inline(always)]
-fn of_f16(bits: u16) -> f32 {
-    // The exponent's bias is 112 less than that of f32; the multiplication also handles denormal numbers.
-    const BIAS: f32 = f32::from_bits((127 + 112) << 23);
-    let magnitude = u32::from(bits & 0x7fff) << 13;
-    let finite = (f32::from_bits(magnitude) * BIAS).to_bits();
-    let is_special = bits & 0x7c00 == 0x7c00;
-    let magnitude = if is_special { magnitude | 0x7f80_0000 } else { finite };
-    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
-}
-
-#[cfg(test)]
-mod tests {
-    use polygrad_core::f16;
-
-    #[test]
-    fn every_f16_is_the_number_that_it_is() {
-        for bits in 0..=u16::MAX {
-            let (found, wanted) = (super::of_f16(bits), f16::from_bits(bits).to_f32());
-            assert!(
-                found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan(),
-                "{bits:#x}"
-            );
         }
     }
 }

@@ -12,7 +12,7 @@ mod rows;
 mod tests;
 mod unpack;
 
-use polygrad_core::{BlockScheme, Result};
+use polygrad_core::{BlockScheme, Error, Result};
 
 pub use self::factors::Factors;
 use self::unpack::{Columns, Unpacked};
@@ -23,10 +23,12 @@ use crate::{CpuDevice, Level};
 /// A weight `[n, k]`.
 #[derive(Clone, Copy)]
 pub struct Weight {
-    /// Rows one after another; the 32-bit words are aligned.
+    /// Rows one after another, or interleaved; the 32-bit words are aligned.
     pub bytes: *const u8,
     pub n: usize,
     pub k: usize,
+    /// Whether rows are interleaved, as are scales and zero points then. Only for rounded rows of X, not transposed.
+    pub interleaved: bool,
     pub scheme: BlockScheme,
     pub scales: Factors,
     pub zeros: Factors,
@@ -77,6 +79,11 @@ impl Weight {
         if self.scheme.rounds_input() && !transposed {
             // SAFETY: passed on.
             return unsafe { rounded::run(self, device, m, x, c) };
+        }
+        if self.interleaved {
+            return Err(Error::unsupported(
+                "interleaved rows are multiplied with rounded ones only",
+            ));
         }
         let columns = match transposed {
             false if m <= rows::FEW => {

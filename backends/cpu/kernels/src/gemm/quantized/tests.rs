@@ -18,6 +18,16 @@ fn factors(scales: &[f16], zeros: &[u8]) -> (Factors, Factors) {
     (scales, zeros)
 }
 
+/// Rows of `columns` elements, of which `word` stay together, in the order of [`BlockScheme`].
+fn interleaved<T: Copy>(rows: &[T], columns: usize, word: usize) -> Vec<T> {
+    let group = |rows: &[T]| -> Vec<T> {
+        let words = (0..columns).step_by(word);
+        let at = words.flat_map(|at| (0..BlockScheme::ROWS).map(move |row| row * columns + at));
+        at.flat_map(|at| rows[at..at + word].iter().copied()).collect()
+    };
+    rows.chunks_exact(BlockScheme::ROWS * columns).flat_map(group).collect()
+}
+
 pub(super) struct Given {
     pub(super) scheme: BlockScheme,
     pub(super) n: usize,
@@ -48,6 +58,26 @@ impl Given {
 
     /// Calls `f` with the weight in the form that products take.
     pub(super) fn with(&self, f: impl FnOnce(&Weight)) {
+        self.weight(false, f);
+    }
+
+    /// The same weight with interleaved rows, whose number must be a multiple of 16.
+    pub(super) fn interleaved(&self) -> Self {
+        let row = |part: usize| part / self.n;
+        let zeros = match self.zeros.len() {
+            1 => self.zeros.clone(),
+            len => interleaved(&self.zeros, row(len), 1),
+        };
+        Self {
+            bytes: interleaved(&self.bytes, row(self.bytes.len()), BlockScheme::WORD),
+            scales: interleaved(&self.scales, row(self.scales.len()), 1),
+            zeros,
+            ..*self
+        }
+    }
+
+    /// Calls `f` with the weight, whose rows may be interleaved.
+    pub(super) fn weight(&self, interleaved: bool, f: impl FnOnce(&Weight)) {
         // Copies the bytes to 32-bit words, so that they are aligned.
         let words: Vec<u32> = self
             .bytes
@@ -64,6 +94,7 @@ impl Given {
             bytes: words.as_ptr().cast(),
             n: self.n,
             k: self.k,
+            interleaved,
             scheme: self.scheme,
             scales,
             zeros,

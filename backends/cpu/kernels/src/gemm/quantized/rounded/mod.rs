@@ -11,11 +11,13 @@
 //! `s z t Σ q` is subtracted. Blocks are added in order, so that a row of the result does not depend on the number of
 //! rows or threads, or on the instructions used.
 //!
-//! Rows of the weight are the lanes of registers: a few rows at a time are transposed to columns of words (`turn`),
-//! which stay in the first-level cache while all rows of X are multiplied with them (`times`). For a single row of X
-//! and the blocks of GGUF, AVX-512 transposes the sums instead (`straight`).
+//! Rows of the weight are the lanes of registers (`times`): where they are interleaved, as they lie (`interleaved`);
+//! else a few rows at a time are transposed to columns of words (`turn`), which stay in the first-level cache while all
+//! rows of X are multiplied with them. For a single row of X and the blocks of GGUF, AVX-512 transposes the sums
+//! instead (`straight`).
 
 mod input;
+mod interleaved;
 #[cfg(target_arch = "x86_64")]
 mod straight;
 #[cfg(test)]
@@ -67,6 +69,10 @@ pub(super) unsafe fn by(
     let (n, lanes, c) = (weight.n, way.lanes(), Pointer(c));
     let failed = OnceLock::new();
     let ns = weight.k as f32 * lanes as f32 * (0.03 + m as f32 * way.cost());
+    if weight.interleaved {
+        // SAFETY: as for this function.
+        return unsafe { interleaved::run(weight, device, way, &input, c.at(0)) };
+    }
     #[cfg(target_arch = "x86_64")]
     if way == Way::Avx512Vnni
         && m == 1
@@ -93,7 +99,7 @@ pub(super) unsafe fn by(
             way.run(Times {
                 weight,
                 input: &input,
-                columns: &columns,
+                registers: columns.registers(),
                 count,
                 to: (c.at(row), n),
             });

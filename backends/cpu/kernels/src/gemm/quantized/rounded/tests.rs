@@ -1,3 +1,5 @@
+use polygrad_core::BlockScheme;
+
 use super::super::tests::{Given, numbers};
 use super::*;
 use crate::Kernels;
@@ -15,11 +17,18 @@ fn rounded(x: &[f32], size: usize) -> (Vec<i32>, Vec<f32>) {
 }
 
 /// The product with given instructions and threads.
-fn product(given: &Given, (threads, way): (usize, Way), m: usize, x: &[f32]) -> Vec<f32> {
+fn product(given: &Given, by: (usize, Way), m: usize, x: &[f32]) -> Vec<f32> {
+    product_of(given, false, by, m, x)
+}
+
+/// [`product`] of a weight whose rows may be interleaved.
+fn product_of(given: &Given, interleaved: bool, (threads, way): (usize, Way), m: usize, x: &[f32]) -> Vec<f32> {
     let device = CpuDevice::new(threads, Kernels::Simd).unwrap();
     let mut c = vec![f32::NAN; m * given.n];
     // SAFETY: all buffers have the right sizes.
-    given.with(|weight| unsafe { by(weight, device, way, m, x.as_ptr(), c.as_mut_ptr()).unwrap() });
+    given.weight(interleaved, |weight| unsafe {
+        by(weight, device, way, m, x.as_ptr(), c.as_mut_ptr()).unwrap()
+    });
     c
 }
 
@@ -57,6 +66,16 @@ fn check(given: &Given, m: usize) {
             assert_eq!(c, &results[1], "{way:?} differs from {:?}", ways[1]);
         }
         assert_eq!(*c, product(given, (3, *way), m, &x), "{way:?} with three threads");
+        if n.is_multiple_of(BlockScheme::ROWS) {
+            let beside = given.interleaved();
+            for threads in [1, 3] {
+                let found = product_of(&beside, true, (threads, *way), m, &x);
+                assert_eq!(
+                    *c, found,
+                    "{scheme:?} [{m}, {n}, {k}] {way:?}: interleaved, {threads} threads"
+                );
+            }
+        }
         for i in [0, m / 2, m - 1] {
             let alone = product(given, (1, *way), 1, &x[i * k..(i + 1) * k]);
             assert_eq!(c[i * n..(i + 1) * n], alone, "{way:?}: row {i} of {m} alone");
@@ -74,6 +93,9 @@ fn products_are_those_of_rounded_numbers() {
         (8, 16, 3, 11),
         (8, 128, 21, 2),
         (4, 32, 16, 4),
+        (4, 32, 48, 19),
+        (8, 32, 32, 5),
+        (8, 16, 16, 3),
     ] {
         for each in [false, true] {
             let given = Given::new(bits, size, n, blocks, each);
@@ -84,6 +106,7 @@ fn products_are_those_of_rounded_numbers() {
     }
     // Several tasks.
     check(&Given::new(4, 32, 1030, 18, true), 3);
+    check(&Given::new(4, 32, 1040, 18, false), 3);
 }
 
 /// A single zero point that is not an integer.
@@ -112,5 +135,26 @@ fn what_is_no_number_stays_in_its_row() {
     for way in Way::available(CpuDevice::new(1, Kernels::Simd).unwrap()) {
         let c = product(&given, (1, way), 1, &x[..96]);
         assert!((0..20).all(|j| c[j].is_nan() == (j == 3)), "{way:?}");
+    }
+}
+
+/// A number that is none stays in its row if rows are interleaved, and a single zero point need be no integer. Small,
+/// so that Miri can run it.
+#[test]
+fn interleaved_rows_are_lanes() {
+    let mut given = Given::new(4, 32, 16, 2, false);
+    given.zero = Some(7.25);
+    given.spoil(9);
+    let x = numbers(64, 1);
+    for way in Way::available(CpuDevice::new(1, Kernels::Simd).unwrap()) {
+        let wanted = product(&given, (1, way), 1, &x);
+        let found = product_of(&given.interleaved(), true, (1, way), 1, &x);
+        for (j, (a, b)) in wanted.iter().zip(&found).enumerate() {
+            assert!(
+                a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(),
+                "{way:?}: {a} and {b}"
+            );
+            assert_eq!(b.is_nan(), j == 4, "{way:?}");
+        }
     }
 }

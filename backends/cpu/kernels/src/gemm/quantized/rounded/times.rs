@@ -1,16 +1,28 @@
-//! Products of rows of bytes and columns of a weight.
+//! Products of rows of bytes and rows of a weight that are the lanes of registers.
 
 use super::Weight;
 use super::input::Input;
-use super::turn::Columns;
 use crate::gemm::bytes::{Dot, Work};
 
-/// All rows of X times some columns.
+/// Rows of a weight as lanes: the registers of their words and of their blocks' factors.
+#[derive(Clone, Copy)]
+pub(super) struct Registers {
+    pub(super) words: *const u32,
+    pub(super) scales: *const f32,
+    /// `None` if there is a single integer zero point.
+    pub(super) zeros: Option<*const f32>,
+    /// The distance from a register to the next, in words.
+    pub(super) step: usize,
+    /// The distance from a register of words to the one that is prefetched, in words.
+    pub(super) ahead: usize,
+}
+
+/// All rows of X times some rows of a weight.
 pub(super) struct Times<'a> {
     pub(super) weight: &'a Weight,
     pub(super) input: &'a Input,
-    pub(super) columns: &'a Columns,
-    /// The number of columns; lanes after them are not written.
+    pub(super) registers: Registers,
+    /// The number of rows of the weight; lanes after them are not written.
     pub(super) count: usize,
     /// The destination of the first row's results, and the distance to the next row's.
     pub(super) to: (*mut f32, usize),
@@ -55,6 +67,7 @@ impl Times<'_> {
     #[inline(always)]
     fn some<D: Dot, const BITS: usize, const R: usize>(&self, d: D, row: usize) {
         let (input, size) = (self.input, self.weight.scheme.size());
+        let Registers { step, ahead, .. } = self.registers;
         let words = size / (32 / BITS);
         // Registers unpacked from each word.
         let parts = 32 / BITS / D::GROUP;
@@ -64,12 +77,14 @@ impl Times<'_> {
         let sums: [_; R] = std::array::from_fn(|r| input.sums(row + r));
         let mut total = [d.float(d.splat(0)); R];
         for block in 0..self.weight.blocks() {
-            // SAFETY: columns have a register for each word and block, rows a word for each part of it; a row has
-            // sums where columns have zero points.
+            // SAFETY: there is a register for each word and block, rows of X have a word for each part of it; a row has
+            // sums if there are zero points.
             unsafe {
                 let mut sum: [D::V; R] = std::array::from_fn(|r| d.splat(starts[r].add(block).read()));
                 for word in block * words..(block + 1) * words {
-                    let numbers = d.load(self.columns.words().add(word * D::LANES));
+                    let from = self.registers.words.add(word * step);
+                    prefetch::<R>(from.wrapping_add(ahead));
+                    let numbers = d.load(from);
                     // A macro instead of a closure: a closure called this often is not inlined and would lack the
                     // target's instructions.
                     macro_rules! add {
@@ -99,13 +114,13 @@ impl Times<'_> {
                         }
                     }
                 }
-                let scale = d.load_floats(self.columns.scales().add(block * D::LANES));
+                let scale = d.load_floats(self.registers.scales.add(block * step));
                 for r in 0..R {
                     let factor = d.times(scale, d.splat_float(scales[r].add(block).read()));
                     total[r] = d.add_times(d.float(sum[r]), factor, total[r]);
                 }
-                if let Some(zeros) = self.columns.zeros() {
-                    let zero = d.times(scale, d.load_floats(zeros.add(block * D::LANES)));
+                if let Some(zeros) = self.registers.zeros {
+                    let zero = d.times(scale, d.load_floats(zeros.add(block * step)));
                     for (total, sums) in total.iter_mut().zip(sums) {
                         let sum = sums.map_or(0.0, |sums| sums.add(block).read());
                         *total = d.add_times(zero, d.splat_float(sum), *total);
@@ -114,8 +129,25 @@ impl Times<'_> {
             }
         }
         for (r, total) in total.into_iter().enumerate() {
-            // SAFETY: the result has the row and the columns.
+            // SAFETY: the result has the row, and a place for each row of the weight.
             unsafe { d.store_floats(self.to.0.add((row + r) * self.to.1), self.count, total) };
         }
     }
+}
+
+/// Prefetches the cache line with this word, which need not be readable, for `R` rows: past the second-level cache for
+/// a single one, since the weight is then read once and would evict all else.
+#[inline(always)]
+fn prefetch<const R: usize>(at: *const u32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 CPU has the instruction, which has no visible effect and does not fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_NTA, _MM_HINT_T0, _mm_prefetch};
+        match R {
+            1 => _mm_prefetch::<_MM_HINT_NTA>(at.cast()),
+            _ => _mm_prefetch::<_MM_HINT_T0>(at.cast()),
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

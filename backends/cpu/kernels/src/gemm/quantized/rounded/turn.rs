@@ -2,6 +2,7 @@
 
 use polygrad_core::Result;
 
+use super::times::Registers;
 use super::{Factors, Weight, Words};
 use crate::simd::{Kernel, Simd};
 
@@ -37,22 +38,15 @@ impl Columns {
         })
     }
 
-    /// The register with the rows' first words.
-    #[inline(always)]
-    pub(super) fn words(&self) -> *const u32 {
-        self.words.ptr()
-    }
-
-    /// The register with the scales of their first blocks.
-    #[inline(always)]
-    pub(super) fn scales(&self) -> *const f32 {
-        self.scales.ptr()
-    }
-
-    /// The same for zero points.
-    #[inline(always)]
-    pub(super) fn zeros(&self) -> Option<*const f32> {
-        self.zeros.as_ref().map(|zeros| zeros.ptr::<f32>().cast_const())
+    /// The columns as registers.
+    pub(super) fn registers(&self) -> Registers {
+        Registers {
+            words: self.words.ptr(),
+            scales: self.scales.ptr(),
+            zeros: self.zeros.as_ref().map(|zeros| zeros.ptr::<f32>().cast_const()),
+            step: self.lanes,
+            ahead: 0,
+        }
     }
 }
 
