@@ -103,6 +103,11 @@ impl<B: Backend> Tensor<B> {
             && v.rank() >= 3
             && v[v.rank() - 3] == group.key_heads
         {
+            if let (None, &[.., 1, _]) = (mask, query.shape().dims()) {
+                let rows = group.rows(query).map_err(fail)?;
+                let attended = rows.scaled_dot_product_attention(key, value, options.causal(false));
+                return attended.and_then(|y| group.single(&y)).map_err(fail);
+            }
             let mask = mask.map(|mask| group.mask(mask)).transpose().map_err(fail)?;
             let grouped = group.queries(query).map_err(fail)?.scaled_dot_product_attention(
                 &key.unsqueeze(-3).map_err(fail)?,
@@ -225,6 +230,23 @@ impl Group {
         let axis = dims.len() - 3;
         dims[axis] = self.each;
         dims.insert(axis, self.key_heads);
+        x.reshape(dims)
+    }
+
+    /// A single query of each head, `[…, H, 1, D]`, as `[…, K, H / K, D]`: it sees all keys, so that those of a group
+    /// are rows of one product, which reads the keys once.
+    fn rows<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut dims = x.dims();
+        let axis = dims.len() - 3;
+        dims[axis..=axis + 1].copy_from_slice(&[self.key_heads, self.each]);
+        x.reshape(dims)
+    }
+
+    /// `[…, K, H / K, E]` as `[…, H, 1, E]`.
+    fn single<B: Backend>(&self, x: &Tensor<B>) -> Result<Tensor<B>> {
+        let mut dims = x.dims();
+        let axis = dims.len() - 3;
+        dims[axis..=axis + 1].copy_from_slice(&[self.key_heads * self.each, 1]);
         x.reshape(dims)
     }
 

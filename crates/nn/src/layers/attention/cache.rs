@@ -77,11 +77,8 @@ impl<B: Backend> KvCache<B> {
                     .with_operands([(x.shape(), x.dtype())]));
             }
         }
-        let seen = self.get()?;
-        let (old_keys, old_values) = (
-            seen.as_ref().map(|(keys, _)| keys),
-            seen.as_ref().map(|(_, values)| values),
-        );
+        let old = self.places.as_ref().filter(|_| self.len > 0);
+        let (old_keys, old_values) = (old.map(|(keys, _)| keys), old.map(|(_, values)| values));
         let count = key.shape()[2];
         check(key, old_keys, count)?;
         check(value, old_values, count)?;
@@ -92,7 +89,10 @@ impl<B: Backend> KvCache<B> {
             .flatten()
             .any(tracked);
         if flows && is_grad_enabled() || end > self.room {
-            let all = (joined(old_keys, key)?, joined(old_values, value)?);
+            let all = match self.get()? {
+                Some((keys, values)) => (Tensor::cat(&[&keys, key], 2)?, Tensor::cat(&[&values, value], 2)?),
+                None => (key.clone(), value.clone()),
+            };
             (self.places, self.len) = (Some(all.clone()), end);
             return Ok(all);
         }
@@ -101,11 +101,10 @@ impl<B: Backend> KvCache<B> {
         };
         let there = |(keys, values): &(Tensor<B>, Tensor<B>)| self.len > 0 && holds(keys, key) && holds(values, value);
         if !self.places.as_ref().is_some_and(there) {
-            let room = (self.roomy(key, old_keys)?, self.roomy(value, old_values)?);
+            let (keys, values) = self.get()?.unzip();
+            let room = (self.roomy(key, keys.as_ref())?, self.roomy(value, values.as_ref())?);
             self.places = Some(room);
         }
-        // These views of the memory would prevent writing to it in place.
-        drop(seen);
         let Some((keys, values)) = &mut self.places else {
             return Err(Error::invalid("the cache has lost its memory").with_op("kv_cache"));
         };
@@ -161,13 +160,6 @@ fn check<B: Backend>(new: &Tensor<B>, old: Option<&Tensor<B>>, count: usize) -> 
             .with_operands(operands.map(|x| (x.shape(), x.dtype())))
             .with_hint("start a new cache for another batch"),
     )
-}
-
-fn joined<B: Backend>(old: Option<&Tensor<B>>, new: &Tensor<B>) -> Result<Tensor<B>> {
-    match old {
-        Some(old) => Tensor::cat(&[old, new], 2),
-        None => Ok(new.clone()),
-    }
 }
 
 fn write<B: Backend>(places: &mut Tensor<B>, tokens: &Tensor<B>, start: usize) -> Result<()> {
