@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
+use polygrad_core::decompose;
+use polygrad_tensor::inference::prepacked;
+use polygrad_tensor::{AnyBackend, Backend, BlockScheme, Prepack, Result, Shape, Tensor};
 
 use super::{Item, Visit, Visitor};
 
@@ -13,46 +15,104 @@ pub struct Buffer<B: Backend = AnyBackend>(Arc<Inner<B>>);
 
 struct Inner<B: Backend> {
     value: RwLock<Tensor<B>>,
-    is_weight: bool,
+    kind: Kind,
+}
+
+/// What a buffer is to its module.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    State,
+    /// A part of a weight that is not trained.
+    Weight,
+    /// The same with a row for each row of the weight, which [`Buffer::settle`] may interleave: of each row, as many
+    /// elements stay together.
+    Rows(usize),
 }
 
 impl<B: Backend> Buffer<B> {
     /// A buffer with these values.
     pub fn new(value: &Tensor<B>) -> Self {
-        Self::of(value, false)
+        Self::of(value, Kind::State)
     }
 
     /// A part of a weight that is not trained, which [`Trained`](crate::Trained) hides.
     pub(crate) fn weight(value: &Tensor<B>) -> Self {
-        Self::of(value, true)
+        Self::of(value, Kind::Weight)
     }
 
-    fn of(value: &Tensor<B>, is_weight: bool) -> Self {
+    /// A part of a weight in blocks, `[rows, columns]`, which may be [interleaved](BlockScheme) with `word` elements of
+    /// each row together.
+    pub(crate) fn rows(value: &Tensor<B>, word: usize) -> Self {
+        Self::of(value, Kind::Rows(word))
+    }
+
+    fn of(value: &Tensor<B>, kind: Kind) -> Self {
         Self(Arc::new(Inner {
             value: RwLock::new(value.detach()),
-            is_weight,
+            kind,
         }))
     }
 
     pub(super) fn is_weight(&self) -> bool {
-        self.0.is_weight
+        self.0.kind != Kind::State
     }
 
-    /// The values: a constant in the gradient graph.
+    /// The values: a constant in the gradient graph. After [`Module::settle`](crate::Module::settle), a part of a
+    /// packed weight may be [interleaved](BlockScheme); a state dict has its rows one after another.
     pub fn tensor(&self) -> Tensor<B> {
         self.read().clone()
+    }
+
+    /// The values as a state dict has them.
+    pub(crate) fn plain(&self) -> Result<Tensor<B>> {
+        match self.0.kind {
+            Kind::Rows(_) => decompose::deinterleaved::<B>(self.read().inner()).map(Tensor::from_inner),
+            _ => Ok(self.tensor()),
+        }
+    }
+
+    /// The shape that the values have in a state dict.
+    pub(super) fn shape(&self) -> Shape {
+        let shape = self.read().shape();
+        match (self.0.kind, shape.dims()) {
+            (Kind::Rows(word), &[groups, columns, _]) => Shape::from([groups * BlockScheme::ROWS, columns * word]),
+            _ => shape,
+        }
+    }
+
+    /// Moves the values to memory from which their device reads weights fastest, interleaved if it multiplies them
+    /// faster so.
+    pub(super) fn settle(&self) -> Result<()> {
+        let value = self.tensor();
+        let moved = match self.0.kind {
+            Kind::Rows(word) if value.rank() == 2 && value.device().capabilities().interleaves_blocks => {
+                interleaved(&value, word)?
+            }
+            _ => prepacked(&value, Prepack::Memory)?,
+        };
+        self.replace(&moved);
+        Ok(())
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Tensor<B>> {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets new values.
+    /// Sets new values, as a state dict has them.
     ///
     /// # Errors
     /// When shape or dtype differ; the buffer then keeps its values.
     pub fn set(&self, value: &Tensor<B>) -> Result<()> {
         let mut tensor = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        let lanes;
+        let shape = value.shape();
+        let value = match (self.0.kind, shape.dims()) {
+            (Kind::Rows(word), &[rows, _]) if tensor.rank() == 3 && rows.is_multiple_of(BlockScheme::ROWS) => {
+                lanes = interleaved(value, word)?;
+                &lanes
+            }
+            _ => value,
+        };
         tensor.update(|inner| {
             *inner = value.inner().clone();
             Ok(())
@@ -63,6 +123,15 @@ impl<B: Backend> Buffer<B> {
     pub(crate) fn replace(&self, value: &Tensor<B>) {
         *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = value.detach();
     }
+}
+
+/// Interleaves rows, of each of which `word` elements stay together, in memory as [`Buffer::settle`] chooses it.
+fn interleaved<B: Backend>(rows: &Tensor<B>, word: usize) -> Result<Tensor<B>> {
+    let shape = rows.shape();
+    let (groups, columns) = (shape[0] / BlockScheme::ROWS, shape[1] / word);
+    let apart = rows.reshape([groups, BlockScheme::ROWS, columns, word])?;
+    let beside = prepacked(&apart.permute([0, 2, 1, 3])?, Prepack::Memory)?;
+    beside.reshape([groups, columns, BlockScheme::ROWS * word])
 }
 
 impl<B: Backend> Clone for Buffer<B> {

@@ -46,14 +46,23 @@ impl<B: Backend> Target<B> {
         }
     }
 
-    pub(crate) fn tensor(&self) -> Tensor<B> {
+    /// Its value as a state dict has it.
+    pub(crate) fn tensor(&self) -> Result<Tensor<B>> {
         match self {
-            Self::Param(param) => param.tensor(),
-            Self::Buffer(buffer) => buffer.tensor(),
+            Self::Param(param) => Ok(param.tensor()),
+            Self::Buffer(buffer) => buffer.plain(),
         }
     }
 
-    /// Its value, outside the graph.
+    /// The shape of its value in a state dict.
+    pub(crate) fn shape(&self) -> Shape {
+        match self {
+            Self::Param(param) => param.shape(),
+            Self::Buffer(buffer) => buffer.shape(),
+        }
+    }
+
+    /// Its value as it lies in memory, outside the graph.
     pub(crate) fn value(&self) -> Tensor<B> {
         match self {
             Self::Param(param) => param.value(),
@@ -61,7 +70,7 @@ impl<B: Backend> Target<B> {
         }
     }
 
-    /// Calls a function with its value, without cloning it.
+    /// Calls a function with its value as it lies in memory, without cloning it.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&Tensor<B>) -> R) -> R {
         match self {
@@ -103,7 +112,8 @@ fn replace_all<B: Backend>(module: &dyn Visit<B>, new: &dyn Fn(&Tensor<B>) -> Re
     let mut targets = Target::all(module);
     targets.retain(|(_, target)| target.shared_id().is_none_or(|id| seen.insert(id)));
     let replaced = |(name, target): &(String, Target<B>)| {
-        let value = new(&target.tensor().detach()).and_then(|value| match target {
+        let value = target.tensor().and_then(|old| new(&old.detach()));
+        let value = value.and_then(|value| match target {
             Target::Param(_) if !value.dtype().is_float() => Err(Error::dtype(format!(
                 "a parameter cannot be {}: only floats can be trained",
                 value.dtype()
@@ -133,8 +143,11 @@ pub(super) fn to_device<B: Backend>(module: &dyn Visit<B>, device: &Device<B>) -
 pub(super) fn settle<B: Backend>(module: &dyn Visit<B>) -> Result<()> {
     for (name, target) in Target::all(module) {
         // Not all at once: the old memory of each is free before the next one moves.
-        let moved = prepacked(&target.tensor().detach(), Prepack::Memory).map_err(|e| e.in_module(name))?;
-        target.replace(moved)?;
+        let moved = match &target {
+            Target::Param(param) => prepacked(&param.value(), Prepack::Memory).and_then(|value| param.replace(value)),
+            Target::Buffer(buffer) => buffer.settle(),
+        };
+        moved.map_err(|e| e.in_module(name))?;
     }
     Ok(())
 }
@@ -163,10 +176,10 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
     let mismatched: Vec<String> = targets
         .iter()
         .filter_map(|(name, target)| {
-            let (tensor, value) = (target.tensor(), state.get(name)?);
+            let value = state.get(name)?;
             let shared = source(target).filter(|first| first != name);
             let differs = |first: &&str| !state.get(first).is_some_and(|other| same_bits(other, value));
-            mismatch(name, (tensor.shape(), tensor.dtype()), value).or_else(|| {
+            mismatch(name, (target.shape(), target.value().dtype()), value).or_else(|| {
                 let first = shared.filter(differs)?;
                 Some(format!(
                     "{name} (one parameter with {first}, whose values in the state dict are others)"
@@ -183,7 +196,7 @@ pub(super) fn load<B: Backend>(module: &dyn Visit<B>, state: &StateDict, strict:
     let mut values = Vec::with_capacity(targets.len());
     for (name, target) in &targets {
         if let Some(value) = state.get(name) {
-            let old = target.tensor();
+            let old = target.value();
             let cast = value.cast(old.dtype());
             if cast.dtype() != value.dtype() {
                 must_fit(value, &cast).map_err(|e| e.in_module(name))?;

@@ -272,7 +272,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     }
 
     /// Moves parameters and buffers, one after another, to memory from which their device reads weights fastest: on
-    /// `cpu`, huge pages, which moved weights share. For models that read all their weights for each row, such as
+    /// `cpu`, huge pages, which moved weights share. Packed weights whose inputs are rounded are also
+    /// [interleaved](polygrad_tensor::BlockScheme) there. For models that read all their weights for each row, such as
     /// language models that write, and are not trained any more. Values stay as they are. Other backends do nothing.
     ///
     /// # Errors

@@ -75,13 +75,13 @@ pub(super) fn state_dict<B: Backend>(module: &dyn Visit<B>) -> Result<StateDict>
     let mut state = StateDict::new();
     let mut outcome = Ok(());
     Visitor::walk(module, |name, item| {
-        let value: Option<Tensor<B>> = match item {
-            Item::Param(param) => Some(param.tensor()),
-            Item::Buffer(buffer) => Some(buffer.tensor()),
+        let value: Option<Result<Tensor<B>>> = match item {
+            Item::Param(param) => Some(Ok(param.tensor())),
+            Item::Buffer(buffer) => Some(buffer.plain()),
             Item::Mode(_) | Item::Sync(_) | Item::Adapters(_) | Item::Module(_) | Item::Unused => None,
         };
         if let Some(value) = value.filter(|_| outcome.is_ok()) {
-            match value.to_host() {
+            match value.and_then(|value| value.to_host()) {
                 Ok(host) => state.insert(name, host),
                 Err(error) => outcome = Err(error.in_module(name)),
             }

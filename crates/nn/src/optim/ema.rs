@@ -40,7 +40,7 @@ impl EmaConfig {
                 averages.0.push((name, average.clone()));
                 continue;
             }
-            let value = target.tensor();
+            let value = target.tensor().map_err(|e| e.in_module(name.clone()))?;
             let is_averaged = value.dtype().is_float() && (self.use_buffers || matches!(target, Target::Param(_)));
             let dtype = match is_averaged {
                 // f16 and bf16 would round away the small changes of an average.
@@ -138,7 +138,7 @@ impl<B: Backend> Ema<B> {
         no_grad(|| {
             let (is_first, share) = (self.n_averaged == 0, 1.0 - self.config.decay);
             let next = |pair: &Pair<B>| {
-                let value = pair.target.tensor().detach();
+                let value = pair.target.tensor()?.detach();
                 // If the model has moved to another device, its average follows.
                 let old = pair.average.tensor().to_device(&value.device())?;
                 let value = value.to_dtype(old.dtype())?;
@@ -166,7 +166,11 @@ impl<B: Backend> Ema<B> {
     pub fn with_averaged<R>(&self, f: impl FnOnce() -> R) -> Result<R> {
         let mut swapped = Swapped(Vec::with_capacity(self.pairs.len()));
         for pair in &self.pairs {
-            let own = pair.target.tensor().detach();
+            let own = pair
+                .target
+                .tensor()
+                .map_err(|e| e.in_module(pair.name.clone()))?
+                .detach();
             let average = pair.average.tensor().to_device(&own.device());
             average
                 .and_then(|average| average.to_dtype(own.dtype()))

@@ -292,13 +292,8 @@ fn adapters_learn_beside_packed_weights() {
     }
 }
 
-/// With rounded inputs, the result of a sequence does not depend on the sequences beside it, bit for bit.
-#[test]
-fn rounded_inputs_make_sequences_independent() {
-    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
-    manual_seed(5);
-    let mut model = Llama::new(&config(true), device).unwrap();
-    let rounding = BlockScheme::Q4.with_rounded_input(true);
+/// A scheme for all layers of [`config`] whose weights can be packed.
+fn everywhere(scheme: BlockScheme) -> BTreeMap<String, BlockScheme> {
     let parts = [
         "self_attn.q",
         "self_attn.k",
@@ -311,7 +306,103 @@ fn rounded_inputs_make_sequences_independent() {
     let layers = (0..config(true).num_hidden_layers)
         .flat_map(|layer| parts.map(|part| format!("model.layers.{layer}.{part}_proj")));
     let paths = layers.chain(["model.embed_tokens", "lm_head"].map(str::to_owned));
-    let schemes: BTreeMap<_, _> = paths.map(|path| (path, rounding)).collect();
+    paths.map(|path| (path, scheme)).collect()
+}
+
+fn saved(model: &dyn Module) -> Vec<(String, Vec<f64>)> {
+    let state = model.state_dict().unwrap();
+    let named = state.iter().map(|(name, value)| (name.to_owned(), value.to_f64_vec()));
+    named.collect()
+}
+
+/// Settled weights may be interleaved in memory; products, rows, and what is saved, loaded or moved are as before.
+#[test]
+fn settled_weights_compute_and_save_the_same() {
+    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
+    let config = LlamaConfig {
+        vocab_size: 32,
+        ..config(true)
+    };
+    for scheme in [BlockScheme::Q4, BlockScheme::Q8, BlockScheme::new(4, 16).unwrap()] {
+        let schemes = everywhere(scheme.with_rounded_input(true));
+        let packed = |seed| {
+            manual_seed(seed);
+            let mut model = Llama::new(&config, device).unwrap();
+            let state = model.packed_state(&schemes).unwrap();
+            model.pack(&state, &schemes).unwrap();
+            model.eval();
+            (model, state)
+        };
+        let outputs = |model: &Llama, device| {
+            let ids = Tensor::new([[31i64, 0, 16], [15, 7, 16]], device).unwrap();
+            // Rounded and exact.
+            [no_grad(|| model.forward(&ids)), model.forward(&ids)].map(|y| values(&y.unwrap()))
+        };
+        let (model, _) = packed(6);
+        let before = (outputs(&model, device), saved(&model));
+        for _ in 0..2 {
+            model.settle().unwrap();
+            let rank = |name| {
+                model
+                    .named_buffers()
+                    .iter()
+                    .find(|(of, _)| of == name)
+                    .unwrap()
+                    .1
+                    .tensor()
+                    .rank()
+            };
+            assert_eq!(rank("model.embed_tokens.weight"), 3);
+            assert_eq!(rank("model.layers.1.mlp.down_proj.scales"), 3);
+            assert!((outputs(&model, device), saved(&model)) == before, "{scheme:?}");
+        }
+        for outside in [-1i64, 32] {
+            let ids = Tensor::new([[outside]], device).unwrap();
+            assert_eq!(model.forward(&ids).unwrap_err().kind(), ErrorKind::OutOfRange);
+        }
+
+        let (other, state) = packed(7);
+        model.load_state_dict(&state, true).unwrap();
+        assert!((outputs(&model, device), saved(&model)) == (outputs(&other, device), saved(&other)));
+        let short = Tensor::zeros([16, 4], (device, polygrad_tensor::DType::U8)).unwrap();
+        assert!(model.named_buffers()[0].1.set(&short).is_err());
+
+        let away = &Device::<polygrad_reference::Reference>::default().into_any();
+        model.to_device(away).unwrap();
+        assert!(saved(&model) == saved(&other));
+        let [rounded, exact] = outputs(&model, away);
+        assert_eq!(rounded, exact);
+    }
+}
+
+/// Zero points of each block are interleaved, too.
+#[test]
+fn settled_zero_points_stay_with_their_blocks() {
+    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
+    manual_seed(8);
+    let drawn = |shape: [usize; 2]| Tensor::rand(shape, device).unwrap();
+    let bytes = (drawn([48, 32]) * 255.0).unwrap();
+    let bytes = bytes.to_dtype(polygrad_tensor::DType::U8).unwrap();
+    let (scales, zeros) = (drawn([48, 2]), (drawn([48, 2]) * 15.0).unwrap());
+    let weight = QuantizedWeight::new([&bytes, &scales, &zeros], BlockScheme::Q4.with_rounded_input(true)).unwrap();
+    let layer = QuantizedLinear::of(weight, None);
+    let output = |x: &Tensor| no_grad(|| values(&layer.forward(x).unwrap()));
+    let (x, own) = (drawn([5, 64]), saved(&layer));
+    let before = output(&x);
+    layer.settle().unwrap();
+    assert_eq!(layer.named_buffers()[2].1.tensor().dims(), [3, 2, 16]);
+    assert_eq!(output(&x), before);
+    assert_eq!(saved(&layer), own);
+}
+
+/// With rounded inputs, the result of a sequence does not depend on the sequences beside it, bit for bit.
+#[test]
+fn rounded_inputs_make_sequences_independent() {
+    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
+    manual_seed(5);
+    let mut model = Llama::new(&config(true), device).unwrap();
+    let rounding = BlockScheme::Q4.with_rounded_input(true);
+    let schemes = everywhere(rounding);
     let state = model.packed_state(&schemes).unwrap();
     model.pack(&state, &schemes).unwrap();
     model.eval();

@@ -1,6 +1,6 @@
 //! Embeddings whose vectors stay packed.
 
-use polygrad_tensor::{AnyBackend, Backend, DType, Result, Tensor};
+use polygrad_tensor::{AnyBackend, Backend, Result, Tensor};
 
 use super::QuantizedWeight;
 use crate::layers::layer_of_tensors;
@@ -25,14 +25,7 @@ impl<B: Backend> QuantizedEmbedding<B> {
     /// When the dtype is not i64, or an index is out of range.
     pub fn forward(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
         watch::layer(self, index, || {
-            let flat = index.flatten(0, -1)?;
-            let rows = |part: Tensor<B>| match part.rank() {
-                1 => Ok(part),
-                _ => part.index_select(0, &flat),
-            };
-            let [bytes, scales, zeros] = self.weight.parts();
-            let (bytes, scales, zeros) = (rows(bytes)?, rows(scales)?, rows(zeros)?);
-            let vectors = bytes.dequantize_blocks(&scales, &zeros, self.weight.scheme(), DType::F32)?;
+            let vectors = self.weight.rows(&index.flatten(0, -1)?)?;
             let mut dims = index.dims();
             dims.push(self.weight.dims()[1]);
             vectors.reshape(dims)

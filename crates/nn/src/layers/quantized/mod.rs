@@ -5,7 +5,8 @@ mod host;
 mod linear;
 
 use polygrad_tensor::{
-    AnyBackend, Backend, BlockScheme, DType, Device, Error, ErrorKind, HostTensor, Result, Tensor, is_grad_enabled,
+    AnyBackend, Backend, BlockScheme, DType, Device, Error, ErrorKind, HostTensor, Result, RoundingMode, Tensor,
+    is_grad_enabled,
 };
 
 pub use embedding::QuantizedEmbedding;
@@ -27,6 +28,7 @@ pub struct QuantizedWeight<B: Backend = AnyBackend> {
     scales: Buffer<B>,
     zeros: Buffer<B>,
     scheme: BlockScheme,
+    dims: [usize; 2],
 }
 
 /// The names of its parts.
@@ -40,12 +42,18 @@ impl<B: Backend> QuantizedWeight<B> {
     pub fn new(parts: [&Tensor<B>; 3], scheme: BlockScheme) -> Result<Self> {
         let [bytes, scales, zeros] = parts;
         scheme.check_dtypes(parts.map(Tensor::dtype))?;
-        scheme.shape(&bytes.shape(), &scales.shape(), &zeros.shape())?;
+        let dims = scheme.shape(&bytes.shape(), &scales.shape(), &zeros.shape())?;
+        let interleaves = scheme.rounds_input() && dims[0].is_multiple_of(BlockScheme::ROWS);
+        let part = |x: &Tensor<B>, word| match interleaves && x.rank() > 1 {
+            true => Buffer::rows(x, word),
+            false => Buffer::weight(x),
+        };
         Ok(Self {
-            bytes: Buffer::weight(bytes),
-            scales: Buffer::weight(scales),
-            zeros: Buffer::weight(zeros),
+            bytes: part(bytes, BlockScheme::WORD),
+            scales: part(scales, 1),
+            zeros: part(zeros, 1),
             scheme,
+            dims,
         })
     }
 
@@ -73,8 +81,7 @@ impl<B: Backend> QuantizedWeight<B> {
 
     /// `[out, in]`.
     pub fn dims(&self) -> [usize; 2] {
-        let shape = self.bytes.tensor().shape();
-        [shape[0], self.scheme.numbers(shape[1])]
+        self.dims
     }
 
     /// The device.
@@ -102,11 +109,55 @@ impl<B: Backend> QuantizedWeight<B> {
         [&self.bytes, &self.scales, &self.zeros].map(Buffer::tensor)
     }
 
+    /// The rows at i64 indices `[M]`, in f32.
+    fn rows(&self, index: &Tensor<B>) -> Result<Tensor<B>> {
+        let [bytes, scales, zeros] = self.parts();
+        let group = match bytes.rank() {
+            3 => Some(Group::of(index)?),
+            _ => None,
+        };
+        let rows = |part: Tensor<B>| match (part.rank(), &group) {
+            (1, _) => Ok(part),
+            (_, None) => part.index_select(0, index),
+            (_, Some(group)) => group.rows(&part),
+        };
+        rows(bytes)?.dequantize_blocks(&rows(scales)?, &rows(zeros)?, self.scheme, DType::F32)
+    }
+
     /// Visits its parts under their names in the layer.
     fn visit(&self, visitor: &mut Visitor<'_, B>) {
         for (name, part) in PARTS.iter().zip([&self.bytes, &self.scales, &self.zeros]) {
             visitor.field(name, part);
         }
+    }
+}
+
+/// Where interleaved rows are: the group of each, `[M]`, and its place in the group, `[M, 1, 1, 1]`.
+struct Group<B: Backend> {
+    group: Tensor<B>,
+    place: Tensor<B>,
+}
+
+impl<B: Backend> Group<B> {
+    fn of(index: &Tensor<B>) -> Result<Self> {
+        let rows = BlockScheme::ROWS as i64;
+        let place = index.bitwise_and(rows - 1)?;
+        let group = index.sub(&place)?;
+        let rows = Tensor::full([1], rows, (&index.device(), DType::I64))?;
+        Ok(Self {
+            group: group.div_rounded(&rows, RoundingMode::Trunc)?,
+            place: place.reshape([-1, 1, 1, 1])?,
+        })
+    }
+
+    /// These rows of a part, one after another.
+    fn rows(&self, part: &Tensor<B>) -> Result<Tensor<B>> {
+        let shape = part.shape();
+        let (count, columns, word) = (self.group.numel(), shape[1], shape[2] / BlockScheme::ROWS);
+        let groups = part.index_select(0, &self.group)?;
+        let groups = groups.reshape([count, columns, BlockScheme::ROWS, word])?;
+        let rows = groups.gather(2, &self.place.expand([count, columns, 1, word])?)?;
+        rows.reshape([count, columns * word])
     }
 }
 

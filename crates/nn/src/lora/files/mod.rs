@@ -144,7 +144,8 @@ fn trained_modules<B: Backend>(model: &(impl Visit<B> + ?Sized)) -> Result<BTree
     let mut values = BTreeMap::new();
     for (path, target) in Target::all(&model) {
         if modules.contains(&module(&path)) {
-            let value = target.value().to_host().map_err(|e| e.in_module(path.as_str()))?;
+            let value = target.tensor().and_then(|value| value.detach().to_host());
+            let value = value.map_err(|e| e.in_module(path.as_str()))?;
             values.insert(path, value);
         }
     }
@@ -309,14 +310,14 @@ fn whole_targets<'a, B: Backend>(
             continue;
         };
         let own = target.value();
-        match own.shape() == *value.shape() && own.dtype().is_float() == value.dtype().is_float() {
+        match target.shape() == *value.shape() && own.dtype().is_float() == value.dtype().is_float() {
             true => targets.push((target.handle(), *value)),
             false => faults.push(format!(
                 "{path}: {}{}, the model's is {}{}",
                 value.dtype(),
                 value.shape(),
                 own.dtype(),
-                own.shape()
+                target.shape()
             )),
         }
     }
