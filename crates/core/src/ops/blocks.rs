@@ -106,7 +106,8 @@ impl BlockScheme {
             [groups, words, WORDS] => (groups * Self::ROWS, words * Self::WORD),
             _ => {
                 return Err(Error::shape(format!(
-                    "the weight's bytes have shape {weight}, not [out, bytes], or [out / 16, words, 64] for interleaved rows"
+                    "the weight's bytes have shape {weight}, not [out, bytes], or [out / 16, words, 64] if \
+                     interleaved"
                 )));
             }
         };
