@@ -253,7 +253,7 @@ impl Kernel for Halves {
 fn every_f16_is_the_number_that_it_is() {
     for level in Level::available() {
         for (bits, found) in level.run(Halves).into_iter().enumerate() {
-            let wanted = polygrad_core::f16::from_bits(bits as u16).to_f32();
+            let wanted = f16::from_bits(bits as u16).to_f32();
             assert!(
                 found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan(),
                 "{level:?}: {bits:#x}"
