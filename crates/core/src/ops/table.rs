@@ -520,8 +520,8 @@ macro_rules! for_each_op {
         /// `x Wᵀ` for `x […, k]`, or, if `transposed`, `x W` for `x […, n]`, where `W [n, k]` is made of numbers of few
         /// bits in blocks: `(number - zero point) · scale`. The numbers are in u8 `[n, k · bits / 8]` as the
         /// [scheme](BlockScheme) says, the scales are floats, `[n, k / size]`, and the zero points, u8 or floats, are
-        /// as many, or `[1]`; or all are interleaved, as the scheme says. Only `x` has a gradient, which is the same op,
-        /// transposed.
+        /// as many, or `[1]`; or all are interleaved, as the scheme says. Only `x` has a gradient, which is the same
+        /// op, transposed.
         fused quantized_linear(
             x: tensor, weight: tensor, scales: tensor, zeros: tensor, scheme: BlockScheme, transposed: bool
         ) -> one

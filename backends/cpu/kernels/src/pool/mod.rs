@@ -117,8 +117,8 @@ impl Drop for ThreadPool {
     }
 }
 
-/// Number of threads that this process may run at once, or 1 if the system does not tell: what was so at the first call,
-/// since Linux has it in files that take longer to read than a small model to run.
+/// Number of threads that this process may run at once, or 1 if the system does not tell. It is the number at the first
+/// call, since on Linux it comes from files that take longer to read than a small model takes to run.
 pub fn available_threads() -> usize {
     static FOUND: OnceLock<usize> = OnceLock::new();
     *FOUND.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
