@@ -329,12 +329,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn halves(self, from: *const u16) -> __m512 {
-        // SAFETY: see above; the address by the caller.
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
-    }
-
-    #[inline(always)]
     unsafe fn spread(self, from: *const f32, shift: u32) -> __m512 {
         // SAFETY: see above; the address by the caller.
         unsafe {

@@ -299,22 +299,6 @@ pub trait Simd: Lanes<T = f32> {
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
 
-    /// [`Lanes::N`] numbers of f16.
-    ///
-    /// # Safety
-    /// They must be readable at `from`.
-    #[inline(always)]
-    unsafe fn halves(self, from: *const u16) -> Self::V {
-        let mut lanes = [0f32; 16];
-        // SAFETY: by the caller; no register is longer than 16 elements.
-        unsafe {
-            for (i, lane) in lanes[..Self::N].iter_mut().enumerate() {
-                *lane = of_f16(from.add(i).read());
-            }
-            self.load(lanes.as_ptr())
-        }
-    }
-
     /// Lane `i` is the number at `from[i >> shift]`.
     ///
     /// # Safety

@@ -1,6 +1,7 @@
 //! Instructions that multiply bytes: for each lane of 32 bits they sum up four products of bytes, or two products of
 //! 16-bit numbers. None of them saturates.
 
+use crate::simd::of_f16;
 use crate::{CpuDevice, Level};
 
 /// Registers of i32, and 32-bit words that are multiplied into them. A word holds [`Dot::GROUP`] numbers that are
@@ -41,6 +42,12 @@ pub(in crate::gemm) trait Dot: Copy {
     /// # Safety
     /// [`Dot::LANES`] numbers must be readable at `from`.
     unsafe fn load_floats(self, from: *const f32) -> Self::F;
+
+    /// Numbers of f16 as f32.
+    ///
+    /// # Safety
+    /// [`Dot::LANES`] numbers must be readable at `from`.
+    unsafe fn load_halves(self, from: *const u16) -> Self::F;
 
     /// # Safety
     /// `n` numbers must be writable at `to`; `n` is at most [`Dot::LANES`].
@@ -263,6 +270,12 @@ impl Dot for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_halves(self, from: *const u16) -> [f32; 4] {
+        // SAFETY: by the caller.
+        unsafe { from.cast::<[u16; 4]>().read() }.map(of_f16)
+    }
+
+    #[inline(always)]
     unsafe fn store_floats(self, to: *mut f32, n: usize, v: [f32; 4]) {
         for (i, x) in v.into_iter().enumerate().take(n) {
             // SAFETY: by the caller.
@@ -315,15 +328,15 @@ mod x86 {
     struct Avx512Vnni;
 
     /// # Safety
-    /// The CPU must have AVX2 and FMA.
-    #[target_feature(enable = "avx2,fma")]
+    /// The CPU must have AVX2, FMA and F16C.
+    #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) unsafe fn run_avx2<W: Work>(work: W) -> W::Out {
         work.run(Avx2)
     }
 
     /// # Safety
-    /// The CPU must have AVX2, FMA and AVX-VNNI.
-    #[target_feature(enable = "avx2,fma,avxvnni")]
+    /// The CPU must have AVX2, FMA, F16C and AVX-VNNI.
+    #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
     pub(super) unsafe fn run_avx_vnni<W: Work>(work: W) -> W::Out {
         work.run(AvxVnni)
     }
@@ -394,6 +407,12 @@ mod x86 {
             unsafe fn load_floats(self, from: *const f32) -> __m256 {
                 // SAFETY: see above; the address by the caller.
                 unsafe { _mm256_loadu_ps(from) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_halves(self, from: *const u16) -> __m256 {
+                // SAFETY: see above; the address by the caller.
+                unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
             }
 
             #[inline(always)]
@@ -514,6 +533,12 @@ mod x86 {
         unsafe fn load_floats(self, from: *const f32) -> __m512 {
             // SAFETY: see above; the address by the caller.
             unsafe { _mm512_loadu_ps(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_halves(self, from: *const u16) -> __m512 {
+            // SAFETY: see above; the address by the caller.
+            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
         }
 
         #[inline(always)]

@@ -5,10 +5,9 @@ use std::sync::OnceLock;
 use polygrad_core::{BlockScheme, Result};
 
 use super::input::Input;
-use super::times::{Registers, Times};
+use super::times::{Numbers, Registers, Times};
 use super::{Factors, Weight, Words};
 use crate::gemm::bytes::Way;
-use crate::simd::{Kernel, Simd};
 use crate::{CpuDevice, Pointer};
 
 /// Rows of a group.
@@ -40,20 +39,11 @@ pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, way: Way, input: &I
             }
         };
         for group in first..end {
-            let widen = |factors: Factors, room: &Words| {
-                let (at, count) = (group * ROWS * blocks, ROWS * blocks);
-                match factors.floats(at) {
-                    Some(floats) => floats,
-                    None => {
-                        let to = room.ptr();
-                        way.level().run(Widen { factors, at, count, to });
-                        to.cast_const()
-                    }
-                }
-            };
+            // SAFETY: the blocks are those of a group of the weight, and there is room for their factors.
+            let numbers = |factors, room| unsafe { numbers(factors, group * ROWS * blocks, ROWS * blocks, room) };
             let (scales, zeros) = (
-                widen(weight.scales, &scales),
-                zeros.as_ref().map(|zeros| widen(weight.zeros, zeros)),
+                numbers(weight.scales, &scales),
+                zeros.as_ref().map(|zeros| numbers(weight.zeros, zeros)),
             );
             let from = weight.bytes.cast::<u32>().wrapping_add(group * ROWS * words);
             for lane in (0..ROWS).step_by(way.lanes()) {
@@ -62,8 +52,8 @@ pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, way: Way, input: &I
                     input,
                     registers: Registers {
                         words: from.wrapping_add(lane),
-                        scales: scales.wrapping_add(lane),
-                        zeros: zeros.map(|zeros| zeros.wrapping_add(lane)),
+                        scales: scales.moved(lane),
+                        zeros: zeros.map(|zeros| zeros.moved(lane)),
                         step: ROWS,
                         ahead: AHEAD,
                     },
@@ -76,31 +66,25 @@ pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, way: Way, input: &I
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Converts the factors of a group's blocks to f32; a single one becomes as many.
-struct Widen {
-    factors: Factors,
-    at: usize,
-    count: usize,
-    to: *mut f32,
-}
-
-impl Kernel for Widen {
-    type Out = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { factors, at, count, to } = self;
-        // SAFETY: the blocks are those of a group of the weight, and there is room for their factors.
-        unsafe {
-            match (factors.single(), factors.halves(at)) {
-                (Some(one), _) => (0..count).for_each(|i| to.add(i).write(one)),
-                (None, Some(halves)) => {
-                    for i in (0..count).step_by(S::N) {
-                        s.store(to.add(i), s.halves(halves.add(i)));
-                    }
-                }
-                (None, None) => factors.read(at, count, to),
-            }
+/// The factors of `count` blocks from `at` on: where they lie if they are f32 or f16, else converted to f32. A single one
+/// becomes as many.
+///
+/// # Safety
+/// They must be readable, and fit into the room.
+unsafe fn numbers(factors: Factors, at: usize, count: usize, room: &Words) -> Numbers {
+    if let Some(floats) = factors.floats(at) {
+        return Numbers::Floats(floats);
+    }
+    if let Some(halves) = factors.halves(at) {
+        return Numbers::Halves(halves);
+    }
+    let to = room.ptr::<f32>();
+    // SAFETY: by the caller.
+    unsafe {
+        match factors.single() {
+            Some(one) => (0..count).for_each(|i| to.add(i).write(one)),
+            None => factors.read(at, count, to),
         }
     }
+    Numbers::Floats(to)
 }

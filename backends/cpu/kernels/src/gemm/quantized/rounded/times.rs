@@ -8,13 +8,45 @@ use crate::gemm::bytes::{Dot, Work};
 #[derive(Clone, Copy)]
 pub(super) struct Registers {
     pub(super) words: *const u32,
-    pub(super) scales: *const f32,
+    pub(super) scales: Numbers,
     /// `None` if there is a single integer zero point.
-    pub(super) zeros: Option<*const f32>,
+    pub(super) zeros: Option<Numbers>,
     /// The distance from a register to the next, in words.
     pub(super) step: usize,
     /// The distance from a register of words to the one that is prefetched, in words.
     pub(super) ahead: usize,
+}
+
+/// Where numbers lie that become registers of f32.
+#[derive(Clone, Copy)]
+pub(super) enum Numbers {
+    Floats(*const f32),
+    Halves(*const u16),
+}
+
+impl Numbers {
+    /// Those `by` numbers further.
+    pub(super) fn moved(self, by: usize) -> Self {
+        match self {
+            Self::Floats(at) => Self::Floats(at.wrapping_add(by)),
+            Self::Halves(at) => Self::Halves(at.wrapping_add(by)),
+        }
+    }
+
+    /// The register that begins `at` numbers further.
+    ///
+    /// # Safety
+    /// Its numbers must be readable.
+    #[inline(always)]
+    unsafe fn load<D: Dot>(self, d: D, at: usize) -> D::F {
+        // SAFETY: by the caller.
+        unsafe {
+            match self {
+                Self::Floats(from) => d.load_floats(from.add(at)),
+                Self::Halves(from) => d.load_halves(from.add(at)),
+            }
+        }
+    }
 }
 
 /// All rows of X times some rows of a weight.
@@ -114,13 +146,13 @@ impl Times<'_> {
                         }
                     }
                 }
-                let scale = d.load_floats(self.registers.scales.add(block * step));
+                let scale = self.registers.scales.load(d, block * step);
                 for r in 0..R {
                     let factor = d.times(scale, d.splat_float(scales[r].add(block).read()));
                     total[r] = d.add_times(d.float(sum[r]), factor, total[r]);
                 }
                 if let Some(zeros) = self.registers.zeros {
-                    let zero = d.times(scale, d.load_floats(zeros.add(block * step)));
+                    let zero = d.times(scale, zeros.load(d, block * step));
                     for (total, sums) in total.iter_mut().zip(sums) {
                         let sum = sums.map_or(0.0, |sums| sums.add(block).read());
                         *total = d.add_times(zero, d.splat_float(sum), *total);

@@ -2,7 +2,7 @@
 
 use polygrad_core::Result;
 
-use super::times::Registers;
+use super::times::{Numbers, Registers};
 use super::{Factors, Weight, Words};
 use crate::simd::{Kernel, Simd};
 
@@ -42,8 +42,8 @@ impl Columns {
     pub(super) fn registers(&self) -> Registers {
         Registers {
             words: self.words.ptr(),
-            scales: self.scales.ptr(),
-            zeros: self.zeros.as_ref().map(|zeros| zeros.ptr::<f32>().cast_const()),
+            scales: Numbers::Floats(self.scales.ptr()),
+            zeros: self.zeros.as_ref().map(|zeros| Numbers::Floats(zeros.ptr())),
             step: self.lanes,
             ahead: 0,
         }
