@@ -206,7 +206,7 @@ pub(crate) fn looked_up_weight(c: &Call<'_>) -> Result<Tensor> {
         }
     };
     let (packed, scales) = (c.x(1)?, c.x(2)?);
-    let count = rows.checked_mul(columns).unwrap_or(usize::MAX);
+    let count = rows.saturating_mul(columns);
     if packed.dtype() != DType::U8 || packed.numel() != count.div_ceil(2) || scales.numel() != count.div_ceil(size) {
         return Err(Error::shape(format!(
             "a weight of shape {} and scales of shape {} for {columns} to {rows} features in blocks of {size}",
