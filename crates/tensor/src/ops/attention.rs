@@ -103,9 +103,10 @@ impl<B: Backend> Tensor<B> {
             && v.rank() >= 3
             && v[v.rank() - 3] == group.key_heads
         {
-            if let (None, &[.., 1, _]) = (mask, query.shape().dims()) {
+            if query.shape()[query.rank() - 2] == 1 && mask.is_none_or(Group::is_of_rows) {
                 let rows = group.rows(query).map_err(fail)?;
-                let attended = rows.scaled_dot_product_attention(key, value, options.causal(false));
+                let mask = mask.map(|mask| group.row_mask(mask)).transpose().map_err(fail)?;
+                let attended = rows.scaled_dot_product_attention(key, value, options.mask(mask.as_ref()).causal(false));
                 return attended.and_then(|y| group.single(&y)).map_err(fail);
             }
             let mask = mask.map(|mask| group.mask(mask)).transpose().map_err(fail)?;
@@ -255,6 +256,19 @@ impl Group {
         match mask.dims()[..] {
             [.., heads, _, _] if heads == self.key_heads * self.each => self.queries(mask),
             [.., _, _, _] => mask.unsqueeze(-3),
+            _ => Ok(mask.clone()),
+        }
+    }
+
+    /// Whether a mask is for a single query. Any other mask does not fit a single query, but might fit its rows.
+    fn is_of_rows<B: Backend>(mask: &Tensor<B>) -> bool {
+        matches!(mask.shape().dims(), [] | [_] | [.., 1, _])
+    }
+
+    /// Reshapes a mask of a single query, for all heads or for each, so that it fits [`Group::rows`].
+    fn row_mask<B: Backend>(&self, mask: &Tensor<B>) -> Result<Tensor<B>> {
+        match mask.dims()[..] {
+            [.., heads, _, _] if heads == self.key_heads * self.each => self.rows(mask),
             _ => Ok(mask.clone()),
         }
     }

@@ -165,6 +165,17 @@ fn shared_keys(cases: &mut Cases) {
             x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().mask(&x[3]).causal(true))
         });
     }
+    let inputs = || [mixed([1, 4, 1, 2], 1), mixed([1, 2, 3, 2], 2), mixed([1, 2, 3, 3], 3)];
+    cases.add("grouped attention of a single query", inputs(), |x| {
+        x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().causal(true))
+    });
+    for mask in [[1, 4, 1, 3], [1, 1, 1, 3]] {
+        let [q, k, v] = inputs();
+        let name = format!("grouped attention of a single query with a mask {mask:?}");
+        cases.add(name, [q, k, v, mixed(mask, 4)], |x| {
+            x[0].scaled_dot_product_attention(&x[1], &x[2], Attention::new().mask(&x[3]))
+        });
+    }
     let inputs = [mixed([4, 2, 2], 1), mixed([2, 3, 2], 2), mixed([2, 3], 3)];
     cases.add("attention weights", inputs, |x| {
         x[0].attention_weights(&x[1], Attention::new().mask(&x[2]).scale(0.7))
