@@ -24,7 +24,7 @@ enum Kind {
     State,
     /// A part of a weight that is not trained.
     Weight,
-    /// The same with a row for each row of the weight, which [`Buffer::settle`] may interleave: of each row, as many
+    /// The same with a row for each row of the weight, which [`Buffer::settled`] may interleave: of each row, as many
     /// elements stay together.
     Rows(usize),
 }
@@ -58,21 +58,24 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// The values: a constant in the gradient graph. After [`Module::settle`](crate::Module::settle), a part of a
-    /// packed weight may be [interleaved](BlockScheme); a state dict has its rows one after another.
+    /// packed weight may be [interleaved](BlockScheme); [`Buffer::plain`] has its rows one after another.
     pub fn tensor(&self) -> Tensor<B> {
         self.read().clone()
     }
 
-    /// The values as a state dict has them.
-    pub(crate) fn plain(&self) -> Result<Tensor<B>> {
+    /// The values as a state dict has them: they are the same whether the module is settled or not.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn plain(&self) -> Result<Tensor<B>> {
         match self.0.kind {
-            Kind::Rows(_) => decompose::deinterleaved::<B>(self.read().inner()).map(Tensor::from_inner),
+            Kind::Rows(_) => deinterleaved(&self.read()),
             _ => Ok(self.tensor()),
         }
     }
 
     /// The shape that the values have in a state dict.
-    pub(super) fn shape(&self) -> Shape {
+    pub fn shape(&self) -> Shape {
         let shape = self.read().shape();
         match (self.0.kind, shape.dims()) {
             (Kind::Rows(word), &[groups, columns, _]) => Shape::from([groups * BlockScheme::ROWS, columns * word]),
@@ -80,36 +83,42 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// Moves the values to memory from which their device reads weights fastest, interleaved if it multiplies them
-    /// faster so.
-    pub(super) fn settle(&self) -> Result<()> {
+    /// Whether it has a row for each row of a weight in blocks.
+    pub(super) fn has_rows(&self) -> bool {
+        matches!(self.0.kind, Kind::Rows(_))
+    }
+
+    /// The values in memory from which their device reads weights fastest, interleaved if it multiplies them faster so.
+    pub(super) fn settled(&self) -> Result<Tensor<B>> {
         let value = self.tensor();
-        let moved = match self.0.kind {
+        match self.0.kind {
             Kind::Rows(word) if value.rank() == 2 && value.device().capabilities().interleaves_blocks => {
-                interleaved(&value, word)?
+                interleaved(&value, word)
             }
-            _ => prepacked(&value, Prepack::Memory)?,
-        };
-        self.replace(&moved);
-        Ok(())
+            _ => prepacked(&value, Prepack::Memory),
+        }
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Tensor<B>> {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets new values, as a state dict has them.
+    /// Sets new values, as [`Buffer::plain`] or [`Buffer::tensor`] has them; a settled buffer stays settled.
     ///
     /// # Errors
     /// When shape or dtype differ; the buffer then keeps its values.
     pub fn set(&self, value: &Tensor<B>) -> Result<()> {
         let mut tensor = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
-        let lanes;
+        let other;
         let shape = value.shape();
         let value = match (self.0.kind, shape.dims()) {
             (Kind::Rows(word), &[rows, _]) if tensor.rank() == 3 && rows.is_multiple_of(BlockScheme::ROWS) => {
-                lanes = interleaved(value, word)?;
-                &lanes
+                other = interleaved(value, word)?;
+                &other
+            }
+            (Kind::Rows(word), &[_, _, wide]) if tensor.rank() == 2 && wide == BlockScheme::ROWS * word => {
+                other = deinterleaved(value)?;
+                &other
             }
             _ => value,
         };
@@ -125,13 +134,18 @@ impl<B: Backend> Buffer<B> {
     }
 }
 
-/// Interleaves rows, of each of which `word` elements stay together, in memory as [`Buffer::settle`] chooses it.
+/// Interleaves rows, of each of which `word` elements stay together, in memory as [`Buffer::settled`] chooses it.
 fn interleaved<B: Backend>(rows: &Tensor<B>, word: usize) -> Result<Tensor<B>> {
     let shape = rows.shape();
     let (groups, columns) = (shape[0] / BlockScheme::ROWS, shape[1] / word);
     let apart = rows.reshape([groups, BlockScheme::ROWS, columns, word])?;
     let beside = prepacked(&apart.permute([0, 2, 1, 3])?, Prepack::Memory)?;
     beside.reshape([groups, columns, BlockScheme::ROWS * word])
+}
+
+/// A part of a weight in blocks with one row after another, outside the graph.
+fn deinterleaved<B: Backend>(part: &Tensor<B>) -> Result<Tensor<B>> {
+    decompose::deinterleaved::<B>(part.inner()).map(Tensor::from_inner)
 }
 
 impl<B: Backend> Clone for Buffer<B> {

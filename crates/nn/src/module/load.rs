@@ -79,6 +79,21 @@ impl<B: Backend> Target<B> {
         }
     }
 
+    /// Its value in memory from which its device reads weights fastest.
+    fn settled(&self) -> Result<Tensor<B>> {
+        match self {
+            Self::Param(param) => prepacked(&param.value(), Prepack::Memory),
+            Self::Buffer(buffer) => buffer.settled(),
+        }
+    }
+
+    /// Whether this and `other`, which comes next, are parts with rows of one weight in blocks.
+    fn is_beside((name, target): &(String, Self), (next, other): &(String, Self)) -> bool {
+        let has_rows = |target: &Self| matches!(target, Self::Buffer(buffer) if buffer.has_rows());
+        let layer = |name: &str| name.rfind('.').map(|dot| name[..dot].to_owned());
+        has_rows(target) && has_rows(other) && layer(name) == layer(next)
+    }
+
     pub(crate) fn set(&self, value: &Tensor<B>) -> Result<()> {
         match self {
             Self::Param(param) => param.set(value),
@@ -141,13 +156,14 @@ pub(super) fn to_device<B: Backend>(module: &dyn Visit<B>, device: &Device<B>) -
 }
 
 pub(super) fn settle<B: Backend>(module: &dyn Visit<B>) -> Result<()> {
-    for (name, target) in Target::all(module) {
-        // Not all at once: the old memory of each is free before the next one moves.
-        let moved = match &target {
-            Target::Param(param) => prepacked(&param.value(), Prepack::Memory).and_then(|value| param.replace(value)),
-            Target::Buffer(buffer) => buffer.settle(),
-        };
-        moved.map_err(|e| e.in_module(name))?;
+    // One weight after another: the old memory of each is free before the next one moves. The parts of a weight change
+    // together, since interleaved bytes do not fit plain scales if memory runs out between them.
+    for weight in Target::all(module).chunk_by(Target::is_beside) {
+        let moved = |(name, target): &(String, Target<B>)| target.settled().map_err(|e| e.in_module(name.as_str()));
+        let values: Vec<Tensor<B>> = weight.iter().map(moved).collect::<Result<_>>()?;
+        for ((name, target), value) in weight.iter().zip(values) {
+            target.replace(value).map_err(|e| e.in_module(name.as_str()))?;
+        }
     }
     Ok(())
 }

@@ -276,6 +276,8 @@ pub trait Module<B: Backend = AnyBackend>: Visit<B> {
     /// [interleaved](polygrad_tensor::BlockScheme) there. For models that read all their weights for each row, such as
     /// language models that write, and are not trained any more. Values stay as they are. Other backends do nothing.
     ///
+    /// [`Module::to_device`] and [`Module::to_dtype`] may undo this; the module can be settled again.
+    ///
     /// # Errors
     /// When memory runs out; some weights may have moved then.
     fn settle(&self) -> Result<()> {

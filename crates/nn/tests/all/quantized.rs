@@ -375,24 +375,63 @@ fn settled_weights_compute_and_save_the_same() {
     }
 }
 
-/// Zero points of each block are interleaved, too.
-#[test]
-fn settled_zero_points_stay_with_their_blocks() {
-    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
-    manual_seed(8);
+/// A layer of 48 rows of two blocks, each with its zero point.
+fn drawn_layer(seed: u64, device: &Device) -> QuantizedLinear {
+    manual_seed(seed);
     let drawn = |shape: [usize; 2]| Tensor::rand(shape, device).unwrap();
     let bytes = (drawn([48, 32]) * 255.0).unwrap();
     let bytes = bytes.to_dtype(polygrad_tensor::DType::U8).unwrap();
     let (scales, zeros) = (drawn([48, 2]), (drawn([48, 2]) * 15.0).unwrap());
     let weight = QuantizedWeight::new([&bytes, &scales, &zeros], BlockScheme::Q4.with_rounded_input(true)).unwrap();
-    let layer = QuantizedLinear::of(weight, None);
+    QuantizedLinear::of(weight, None)
+}
+
+/// Its bytes, scales and zero points, as they lie in memory.
+fn parts(layer: &QuantizedLinear) -> Vec<Tensor> {
+    let buffers = layer.named_buffers();
+    buffers.iter().map(|(_, buffer)| buffer.tensor()).collect()
+}
+
+/// Zero points of each block are interleaved, too.
+#[test]
+fn settled_zero_points_stay_with_their_blocks() {
+    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
+    let layer = drawn_layer(8, device);
     let output = |x: &Tensor| no_grad(|| values(&layer.forward(x).unwrap()));
-    let (x, own) = (drawn([5, 64]), saved(&layer));
+    let (x, own) = (Tensor::rand([5, 64], device).unwrap(), saved(&layer));
     let before = output(&x);
     layer.settle().unwrap();
-    assert_eq!(layer.named_buffers()[2].1.tensor().dims(), [3, 2, 16]);
+    assert_eq!(parts(&layer)[2].dims(), [3, 2, 16]);
     assert_eq!(output(&x), before);
     assert_eq!(saved(&layer), own);
+}
+
+/// A settled buffer takes values of one that is not, and the other way round, and stays as it lies in memory.
+#[test]
+fn settled_and_plain_buffers_take_each_others_values() {
+    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
+    for (from_settled, to_settled) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (from, to) = (drawn_layer(8, device), drawn_layer(9, device));
+        let own = saved(&from);
+        assert!(own != saved(&to));
+        for (layer, settled) in [(&from, from_settled), (&to, to_settled)] {
+            if settled {
+                layer.settle().unwrap();
+            }
+        }
+        for ((_, from), (_, to)) in from.named_buffers().iter().zip(to.named_buffers()) {
+            let plain = from.plain().unwrap();
+            assert_eq!((plain.rank(), plain.shape()), (2, from.shape()));
+            to.set(&from.tensor()).unwrap();
+            assert_eq!(values(&to.plain().unwrap()), values(&plain));
+            assert_eq!(to.tensor().rank(), if to_settled { 3 } else { 2 });
+        }
+        assert_eq!(saved(&to), own);
+        // Sixteen rows of words of another size.
+        let wide = Tensor::zeros([3, 1, 32], device).unwrap();
+        assert!(to.named_buffers()[1].1.set(&wide).is_err());
+        assert_eq!(saved(&to), own);
+    }
 }
 
 /// With rounded inputs, the result of a sequence does not depend on the sequences beside it, bit for bit.
