@@ -144,7 +144,7 @@ fn interleaved<B: Backend>(rows: &Tensor<B>, word: usize) -> Result<Tensor<B>> {
 }
 
 /// A part of a weight in blocks with one row after another, outside the graph.
-fn deinterleaved<B: Backend>(part: &Tensor<B>) -> Result<Tensor<B>> {
+pub(crate) fn deinterleaved<B: Backend>(part: &Tensor<B>) -> Result<Tensor<B>> {
     decompose::deinterleaved::<B>(part.inner()).map(Tensor::from_inner)
 }
 

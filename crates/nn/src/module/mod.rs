@@ -21,6 +21,7 @@ use std::path::Path;
 use polygrad_tensor::{AnyBackend, Backend, DType, Device, Result, Tensor};
 
 pub use buffer::Buffer;
+pub(crate) use buffer::deinterleaved;
 pub use evaluation::Evaluation;
 pub use load::LoadReport;
 pub(crate) use load::Target;

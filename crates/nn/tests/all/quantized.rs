@@ -434,6 +434,32 @@ fn settled_and_plain_buffers_take_each_others_values() {
     }
 }
 
+/// Weights of interleaved parts have plain rows, and host memory has no others.
+#[test]
+fn interleaved_parts_become_rows() {
+    let device = &Device::<polygrad_cpu::Cpu>::default().into_any();
+    let layer = drawn_layer(8, device);
+    let x = Tensor::rand([5, 64], device).unwrap();
+    let (own, output) = (saved(&layer), values(&layer.forward(&x).unwrap()));
+    layer.settle().unwrap();
+    let parts = parts(&layer);
+    for rounds in [false, true] {
+        let scheme = BlockScheme::Q4.with_rounded_input(rounds);
+        let weight = QuantizedWeight::new([&parts[0], &parts[1], &parts[2]], scheme).unwrap();
+        assert_eq!(weight.dims(), [48, 64]);
+        let again = QuantizedLinear::of(weight, None);
+        for _ in 0..2 {
+            assert_eq!(saved(&again), own);
+            assert_eq!(values(&again.forward(&x).unwrap()), output);
+            again.settle().unwrap();
+        }
+        let host = [0, 1, 2].map(|i: usize| parts[i].to_host().unwrap());
+        let error = HostBlocks::new(host, scheme).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Shape);
+        assert!(error.to_string().contains("are interleaved"), "{error}");
+    }
+}
+
 /// With rounded inputs, the result of a sequence does not depend on the sequences beside it, bit for bit.
 #[test]
 fn rounded_inputs_make_sequences_independent() {

@@ -12,13 +12,21 @@ pub struct HostBlocks {
 
 impl HostBlocks {
     /// A weight of bytes, scales and zero points, as
-    /// [`Tensor::quantized_linear`](polygrad_tensor::Tensor::quantized_linear) takes them.
+    /// [`Tensor::quantized_linear`](polygrad_tensor::Tensor::quantized_linear) takes them, with one row after another.
     ///
     /// # Errors
-    /// When these do not fit each other.
+    /// When these do not fit each other, or are interleaved.
     pub fn new(parts: [HostTensor; 3], scheme: BlockScheme) -> Result<Self> {
         scheme.check_dtypes([0, 1, 2].map(|i| parts[i].dtype()))?;
-        scheme.shape(parts[0].shape(), parts[1].shape(), parts[2].shape())?;
+        let bytes = parts[0].shape();
+        scheme.shape(bytes, parts[1].shape(), parts[2].shape())?;
+        // Files have plain rows, and they are reordered one by one.
+        if bytes.rank() != 2 {
+            let text = format!("the rows of a weight of bytes {bytes} are interleaved, and must follow one another");
+            return Err(Error::shape(text)
+                .with_op("HostBlocks::new")
+                .with_hint("pass bytes [out, bytes] and scales [out, blocks], as a state dict has them"));
+        }
         Ok(Self { parts, scheme })
     }
 

@@ -13,6 +13,7 @@ pub use embedding::QuantizedEmbedding;
 pub use host::HostBlocks;
 pub use linear::QuantizedLinear;
 
+use crate::module::deinterleaved;
 use crate::{Buffer, StateDict, Visitor};
 
 /// A weight `[out, in]` that stays packed, as [`Tensor::quantized_linear`] takes it. In a state dict it is `weight`
@@ -35,7 +36,8 @@ pub struct QuantizedWeight<B: Backend = AnyBackend> {
 const PARTS: [&str; 3] = ["weight", "scales", "zeros"];
 
 impl<B: Backend> QuantizedWeight<B> {
-    /// A weight of bytes, scales and zero points.
+    /// A weight of bytes, scales and zero points. Interleaved rows are put one after another;
+    /// [`Module::settle`](crate::Module::settle) interleaves them again.
     ///
     /// # Errors
     /// When these do not fit each other.
@@ -44,14 +46,18 @@ impl<B: Backend> QuantizedWeight<B> {
         scheme.check_dtypes(parts.map(Tensor::dtype))?;
         let dims = scheme.shape(&bytes.shape(), &scales.shape(), &zeros.shape())?;
         let interleaves = scheme.rounds_input() && dims[0].is_multiple_of(BlockScheme::ROWS);
-        let part = |x: &Tensor<B>, word| match interleaves && x.rank() > 1 {
-            true => Buffer::rows(x, word),
-            false => Buffer::weight(x),
+        // A state dict has plain rows, and only parts that may be settled are put so when they are saved.
+        let part = |x: &Tensor<B>, word| {
+            let x = &deinterleaved(x)?;
+            Ok(match interleaves && x.rank() > 1 {
+                true => Buffer::rows(x, word),
+                false => Buffer::weight(x),
+            })
         };
         Ok(Self {
-            bytes: part(bytes, BlockScheme::WORD),
-            scales: part(scales, 1),
-            zeros: part(zeros, 1),
+            bytes: part(bytes, BlockScheme::WORD)?,
+            scales: part(scales, 1)?,
+            zeros: part(zeros, 1)?,
             scheme,
             dims,
         })
