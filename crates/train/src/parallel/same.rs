@@ -18,10 +18,11 @@ impl DataParallel {
     pub fn check_ranks(&self, model: &(impl Module + ?Sized), others: &[(&str, String)]) -> Result<()> {
         let (mut kinds, mut weights) = (DefaultHasher::new(), DefaultHasher::new());
         let params = model.named_parameters().into_iter();
-        let params = params.map(|(name, param)| (name, param.tensor()));
+        let params = params.map(|(name, param)| (name, Ok(param.tensor())));
         let buffers = model.named_buffers().into_iter();
-        for (name, tensor) in params.chain(buffers.map(|(name, buffer)| (name, buffer.tensor()))) {
-            let host = tensor.detach().to_host()?;
+        // Plain, since a rank may have settled its model.
+        for (name, tensor) in params.chain(buffers.map(|(name, buffer)| (name, buffer.plain()))) {
+            let host = tensor?.detach().to_host()?;
             (name, host.shape().dims(), host.dtype().name()).hash(&mut kinds);
             host.bytes().hash(&mut weights);
         }
@@ -56,7 +57,7 @@ impl DataParallel {
     pub fn broadcast_buffers(&self, model: &(impl Module + ?Sized)) -> Result<()> {
         let group = self.communicator();
         for (_, buffer) in model.named_buffers() {
-            let value = group.broadcast_tensor(buffer.tensor().inner(), 0)?;
+            let value = group.broadcast_tensor(buffer.plain()?.inner(), 0)?;
             buffer.set(&Tensor::from_inner(value))?;
         }
         Ok(())

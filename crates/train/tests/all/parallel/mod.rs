@@ -11,14 +11,15 @@ use polygrad_core::{ErrorKind, HostTensor, Result, Shape};
 use polygrad_data::{DataLoader, DataLoaderConfig, Dataset};
 use polygrad_nn::optim::{AdamConfig, EmaConfig, LAMBConfig, Optimizer};
 use polygrad_nn::{
-    BatchNorm1d, Checkpoint, Dropout, Linear, Module, Param, ReLU, Sequential, StateDict, loss::cross_entropy,
+    BatchNorm1d, Checkpoint, Dropout, Linear, Module, Param, QuantizedLinear, ReLU, Sequential, StateDict,
+    loss::cross_entropy,
 };
-use polygrad_tensor::{Device, Tensor, manual_seed};
+use polygrad_tensor::{BlockScheme, Device, Tensor, manual_seed};
 use polygrad_testing::ranks as mortal;
 use polygrad_threads::Threads;
 use polygrad_train::{
-    Auroc, Control, Ended, Event, F1, Metric, Perplexity, Progress, Run, RunFolder, ShardedOptimizer, Split, Step,
-    Summary, Trainer, TrainerConfig,
+    Auroc, Control, DataParallel, Ended, Event, F1, Metric, Perplexity, Progress, Run, RunFolder, ShardedOptimizer,
+    Split, Step, Summary, Trainer, TrainerConfig,
 };
 use tempfile::tempdir;
 
@@ -414,4 +415,33 @@ fn batches_that_ranks_accumulate_are_one_large_batch() {
         assert_close(&state, &whole, 1e-5);
         assert!((own - loss).abs() < 1e-6, "{own} {loss}");
     }
+}
+
+/// Parts of packed weights that one rank has settled lie in memory in another order.
+#[test]
+fn ranks_may_have_settled_their_models() {
+    let models = ranks(2, |group| {
+        let rank = group.rank();
+        let made = |seed| {
+            manual_seed(seed);
+            let blocks = BlockScheme::Q8.with_rounded_input(true);
+            let layer = QuantizedLinear::pack(&Linear::new(32, 16, &device()).unwrap(), blocks).unwrap();
+            if rank == 1 {
+                layer.settle().unwrap();
+            }
+            layer
+        };
+        let model = made(1);
+        assert_eq!(model.named_buffers()[0].1.tensor().rank(), 2 + rank);
+        let parallel = DataParallel::new(group, &model).unwrap();
+        parallel.check_ranks(&model, &[]).unwrap();
+        let other = made(2 + rank as u64);
+        let error = parallel.check_ranks(&other, &[]).unwrap_err().to_string();
+        assert!(error.contains("rank 1 has a model of other weights"), "{error}");
+        parallel.broadcast_buffers(&other).unwrap();
+        assert_eq!(other.named_buffers()[0].1.tensor().rank(), 2 + rank);
+        let state = other.state_dict().unwrap();
+        ["weight", "scales"].map(|name| state.get(name).unwrap().to_f64_vec())
+    });
+    assert!(models[0] == models[1]);
 }
