@@ -47,7 +47,8 @@ pub trait ExportOnnx: Module<AnyBackend> {
     ///
     /// The model is moved to a [`Recording`], `forward` is run on it, and the model is moved back, even after a
     /// failure. Then the written graph is compared with the model at two sizes of each named extent
-    /// ([`Export::check`]). Other threads must not use the model meanwhile.
+    /// ([`Export::check`]). Other threads must not use the model meanwhile. A model that was
+    /// [settled](Module::settle) has to be settled again afterwards.
     ///
     /// # Errors
     /// Those of [`ExportOnnx::record_onnx`], and if the file cannot be written.
@@ -202,7 +203,9 @@ fn trace(model: &dyn Module<AnyBackend>, export: &Export, cap: usize, run: &Run<
         let params = params.iter().map(|(name, param)| (name, param.tensor()));
         params.chain(buffers.iter().map(|(name, buffer)| (name, buffer.tensor())))
     };
-    let shapes: Vec<Shape> = tensors().map(|(_, tensor)| tensor.shape()).collect();
+    // The shapes that `to_device` records: settled parts of a model have others.
+    let shapes = params.iter().map(|(_, param)| param.shape());
+    let shapes: Vec<Shape> = shapes.chain(buffers.iter().map(|(_, buffer)| buffer.shape())).collect();
     let recording = begin(export, &shapes, cap)?;
     model.to_device(&Device::<Onnx>::from_inner(recording.clone()).into_any())?;
     for (name, tensor) in tensors() {

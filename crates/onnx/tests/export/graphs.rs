@@ -1,10 +1,13 @@
 //! The structure of graphs.
 
 use polygrad_cpu::Cpu;
-use polygrad_nn::{BatchNorm2d, Conv2d, GELU, GRUConfig, LSTMConfig, Linear, Module, ReLU, Sequential};
+use polygrad_nn::{
+    BatchNorm2d, Conv2d, GELU, GRUConfig, HostBlocks, LSTMConfig, Linear, Module, QuantizedLinear, QuantizedWeight,
+    ReLU, Sequential,
+};
 use polygrad_onnx::graph::{Attribute, Body, Dim, Graph};
 use polygrad_onnx::{Export, ExportOnnx, Input, OnnxModel, Opset, Options};
-use polygrad_tensor::{Attention, DType, Device, Result, Tensor};
+use polygrad_tensor::{Attention, BlockScheme, DType, Device, HostTensor, Result, Shape, Tensor};
 
 use super::{cpu, zoo};
 
@@ -232,5 +235,20 @@ fn a_typed_model_is_recorded_on_a_second_one() -> Result<()> {
         .tensor(0)?;
     let difference = (found - model.forward(&x, None)?.0)?;
     assert!(difference.abs()?.mean_all()?.item()? < 1e-6);
+    Ok(())
+}
+
+/// A settled weight is recorded with one row after another, and no symbol stands near its number of rows.
+#[test]
+fn extents_of_settled_weights_are_plain_numbers() -> Result<()> {
+    let rows = 6992;
+    let weight = HostTensor::new(Shape::from([rows, 128]), vec![0.5f32; rows * 128])?;
+    let blocks = HostBlocks::quantize(&weight, BlockScheme::Q8.with_rounded_input(true))?;
+    let model = QuantizedLinear::of(QuantizedWeight::from_host(&blocks, &cpu())?, None);
+    model.settle()?;
+    assert_eq!(model.named_buffers()[0].1.tensor().rank(), 3);
+    let export = Export::new([Input::new("x", DType::F32, ("batch", 128))]).check(false);
+    let graph = model.record_onnx(&export, |x| model.forward(&x[0]))?;
+    assert_eq!(dims(&graph.body, 0), [named("batch"), Dim::Fixed(rows)]);
     Ok(())
 }
