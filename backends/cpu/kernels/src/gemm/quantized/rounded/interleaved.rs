@@ -29,22 +29,15 @@ pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, way: Way, input: &I
     let each = unsafe { weight.whole_zero() }.is_none();
     let ns = (k * ROWS) as f32 * (0.01 + input.rows as f32 * way.cost());
     let (c, failed) = (Pointer(c), OnceLock::new());
-    device.split(n / ROWS, ns, 1, |first, end| {
-        let room = || Words::new(blocks * ROWS);
-        let (scales, zeros) = match room().and_then(|scales| Ok((scales, each.then(room).transpose()?))) {
-            Ok(rooms) => rooms,
-            Err(error) => {
-                let _ = failed.set(error);
-                return;
-            }
-        };
+    let multiply = |first: usize, end: usize| {
+        let mut rooms = (None, None);
         for group in first..end {
-            // SAFETY: the blocks are those of a group of the weight, and there is room for their factors.
-            let numbers = |factors, room| unsafe { numbers(factors, group * ROWS * blocks, ROWS * blocks, room) };
-            let (scales, zeros) = (
-                numbers(weight.scales, &scales),
-                zeros.as_ref().map(|zeros| numbers(weight.zeros, zeros)),
-            );
+            let (at, count) = (group * ROWS * blocks, ROWS * blocks);
+            // SAFETY: the blocks are those of a group of the weight.
+            let (scales, zeros) = unsafe {
+                let zeros = each.then(|| numbers(weight.zeros, at, count, &mut rooms.1));
+                (numbers(weight.scales, at, count, &mut rooms.0)?, zeros.transpose()?)
+            };
             let from = weight.bytes.cast::<u32>().wrapping_add(group * ROWS * words);
             for lane in (0..ROWS).step_by(way.lanes()) {
                 way.run(Times {
@@ -62,22 +55,35 @@ pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, way: Way, input: &I
                 });
             }
         }
+        Ok(())
+    };
+    device.split(n / ROWS, ns, 1, |first, end| {
+        if let Err(error) = multiply(first, end) {
+            let _ = failed.set(error);
+        }
     });
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// The factors of `count` blocks from `at` on: where they lie if they are f32 or f16, else converted to f32. A single
-/// one becomes as many.
+/// The factors of `count` blocks from `at` on: where they lie if they are f32 or f16, else converted to f32 in the room,
+/// which is made for them. A single one becomes as many.
 ///
 /// # Safety
-/// They must be readable, and fit into the room.
-unsafe fn numbers(factors: Factors, at: usize, count: usize, room: &Words) -> Numbers {
+/// They must be readable; the room is for as many, if there is one.
+///
+/// # Errors
+/// If memory runs out.
+unsafe fn numbers(factors: Factors, at: usize, count: usize, room: &mut Option<Words>) -> Result<Numbers> {
     if let Some(floats) = factors.floats(at) {
-        return Numbers::Floats(floats);
+        return Ok(Numbers::Floats(floats));
     }
     if let Some(halves) = factors.halves(at) {
-        return Numbers::Halves(halves);
+        return Ok(Numbers::Halves(halves));
     }
+    let room = match room {
+        Some(room) => room,
+        None => room.insert(Words::new(count)?),
+    };
     let to = room.ptr::<f32>();
     // SAFETY: by the caller.
     unsafe {
@@ -86,5 +92,5 @@ unsafe fn numbers(factors: Factors, at: usize, count: usize, room: &Words) -> Nu
             None => factors.read(at, count, to),
         }
     }
-    Numbers::Floats(to)
+    Ok(Numbers::Floats(to))
 }

@@ -1,8 +1,9 @@
-use polygrad_core::BlockScheme;
+use polygrad_core::{BlockScheme, f16};
 
 use super::super::tests::{Given, numbers};
 use super::*;
 use crate::Kernels;
+use crate::gemm::bytes::{Dot, Work};
 
 /// X after rounding: bytes, and the scale of each block.
 fn rounded(x: &[f32], size: usize) -> (Vec<i32>, Vec<f32>) {
@@ -155,6 +156,36 @@ fn interleaved_rows_are_lanes() {
                 "{way:?}: {a} and {b}"
             );
             assert_eq!(b.is_nan(), j == 4, "{way:?}");
+        }
+    }
+}
+
+/// Converts all numbers of f16.
+struct Halves;
+
+impl Work for Halves {
+    type Out = Vec<f32>;
+
+    #[inline(always)]
+    fn run<D: Dot>(self, d: D) -> Vec<f32> {
+        let (halves, mut out): (Vec<u16>, _) = ((0..=u16::MAX).collect(), vec![0f32; 1 << 16]);
+        for i in (0..1 << 16).step_by(D::LANES) {
+            // SAFETY: both have as many elements, a multiple of the register's.
+            unsafe { d.store_floats(out.as_mut_ptr().add(i), D::LANES, d.load_halves(halves.as_ptr().add(i))) };
+        }
+        out
+    }
+}
+
+#[test]
+fn every_f16_is_the_number_that_it_is() {
+    for way in Way::available(CpuDevice::new(1, Kernels::Simd).unwrap()) {
+        for (bits, found) in way.run(Halves).into_iter().enumerate() {
+            let wanted = f16::from_bits(bits as u16).to_f32();
+            assert!(
+                found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan(),
+                "{way:?}: {bits:#x}"
+            );
         }
     }
 }

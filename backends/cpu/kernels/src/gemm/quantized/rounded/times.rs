@@ -101,6 +101,8 @@ impl Times<'_> {
         let (input, size) = (self.input, self.weight.scheme.size());
         let Registers { step, ahead, .. } = self.registers;
         let words = size / (32 / BITS);
+        // Else the words are read again, for other rows of X or for other lanes of their cache line.
+        let once = R == 1 && D::LANES == 16 && input.rows == 1;
         // Registers unpacked from each word.
         let parts = 32 / BITS / D::GROUP;
         let x: [_; R] = std::array::from_fn(|r| input.words(row + r));
@@ -115,7 +117,7 @@ impl Times<'_> {
                 let mut sum: [D::V; R] = std::array::from_fn(|r| d.splat(starts[r].add(block).read()));
                 for word in block * words..(block + 1) * words {
                     let from = self.registers.words.add(word * step);
-                    prefetch::<R>(from.wrapping_add(ahead));
+                    prefetch(from.wrapping_add(ahead), once);
                     let numbers = d.load(from);
                     // A macro instead of a closure: a closure called this often is not inlined and would lack the
                     // target's instructions.
@@ -167,19 +169,19 @@ impl Times<'_> {
     }
 }
 
-/// Prefetches the cache line with this word, which need not be readable, for `R` rows: past the second-level cache for
-/// a single one, since the weight is then read once and would evict all else.
+/// Prefetches the cache line with this word, which need not be readable: past the second-level cache if it is read
+/// `once`, since the weight would evict all else.
 #[inline(always)]
-fn prefetch<const R: usize>(at: *const u32) {
+fn prefetch(at: *const u32, once: bool) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 CPU has the instruction, which has no visible effect and does not fault.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_NTA, _MM_HINT_T0, _mm_prefetch};
-        match R {
-            1 => _mm_prefetch::<_MM_HINT_NTA>(at.cast()),
-            _ => _mm_prefetch::<_MM_HINT_T0>(at.cast()),
+        match once {
+            true => _mm_prefetch::<_MM_HINT_NTA>(at.cast()),
+            false => _mm_prefetch::<_MM_HINT_T0>(at.cast()),
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
+    let _ = (at, once);
 }
