@@ -89,9 +89,9 @@ impl Reader<'_> {
         Ok(match kind(&proto) {
             attribute_type::FLOAT => Attribute::Float(proto.f.unwrap_or(0.0)),
             attribute_type::INT => Attribute::Int(proto.i.unwrap_or(0)),
-            attribute_type::STRING => match proto.s.unwrap_or_default() {
-                bytes if std::str::from_utf8(&bytes).is_err() => Attribute::Bytes(bytes),
-                bytes => Attribute::String(text(bytes)?),
+            attribute_type::STRING => match std::str::from_utf8(proto.s.as_deref().unwrap_or_default()) {
+                Ok(text) => Attribute::String(text.into()),
+                Err(_) => Attribute::Bytes(proto.s.unwrap_or_default()),
             },
             attribute_type::TENSOR => Attribute::Tensor(Literal::read(*proto.t.ok_or_else(missing)?, &self.budget)?),
             attribute_type::GRAPH => Attribute::Body(Arc::new(self.graph(*proto.g.ok_or_else(missing)?, around)?)),

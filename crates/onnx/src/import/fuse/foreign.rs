@@ -80,7 +80,10 @@ impl Draft<'_> {
     pub(super) fn looked_up(&mut self, i: usize) -> Result<()> {
         let Some(step) = self.step(i) else { return Ok(()) };
         let operands = self.constants_of(i);
-        if ![1, 2].into_iter().all(|operand| operands[operand].is_some()) {
+        if ![1, 2]
+            .into_iter()
+            .all(|operand| operands.get(operand).is_some_and(Option::is_some))
+        {
             return Ok(());
         }
         // The node reports the error when it runs.

@@ -240,3 +240,26 @@ fn fused_nodes_that_are_wrong() {
         ],
     );
 }
+
+#[test]
+fn weights_of_bnb4_that_are_wrong() {
+    let node = |given: usize, kind: i64, transposed: i64| -> Case {
+        let operands = vec![ones(1f32, &[2, 16]), ones(0u8, &[8]), ones(1f32, &[1])];
+        let numbers = [
+            ("K", 16),
+            ("N", 1),
+            ("block_size", 16),
+            ("quant_type", kind),
+            ("transB", transposed),
+        ];
+        let says = match (given, kind, transposed) {
+            (1, ..) => "operand 1",
+            (2, ..) => "operand 2",
+            (_, 3, _) => "a quant_type of 3: it is 0 for FP4 or 1 for NF4",
+            _ => "a transB of 0",
+        };
+        let attributes = numbers.map(|(name, value)| int(name, value)).into();
+        ("MatMulBnb4", operands[..given].to_vec(), attributes, says)
+    };
+    refused(MS, vec![node(1, 0, 1), node(2, 0, 1), node(3, 3, 1), node(3, 0, 0)]);
+}

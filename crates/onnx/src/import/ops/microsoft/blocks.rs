@@ -197,14 +197,19 @@ fn product(c: &Call<'_>) -> Results {
 /// The real weight of MatMulBnb4, `[N, K]`: four bits are a place in a table, and blocks go on from row to row.
 pub(crate) fn looked_up_weight(c: &Call<'_>) -> Result<Tensor> {
     let (rows, columns, size) = (c.count("N", 0)?, c.count("K", 0)?, block_size(c, 0)?);
-    let table = match c.opt_int("quant_type")? {
-        Some(kind @ (0 | 1)) => TABLES[kind as usize].to_vec(),
+    let table = match c.int("quant_type", -1)? {
+        kind @ (0 | 1) => TABLES[kind as usize].to_vec(),
         kind => {
             return Err(malformed(format!(
-                "a quant_type of {kind:?}: it is 0 for FP4 or 1 for NF4"
+                "a quant_type of {kind}: it is 0 for FP4 or 1 for NF4"
             )));
         }
     };
+    if !c.flag("transB", true)? {
+        return Err(Error::unsupported("a transB of 0 is not computed here").with_hint(
+            "write the node with transB = 1, as ONNX Runtime's quantizer does; its own CPU kernel ignores 0",
+        ));
+    }
     let (packed, scales) = (c.x(1)?, c.x(2)?);
     let count = rows.saturating_mul(columns);
     if packed.dtype() != DType::U8 || packed.numel() != count.div_ceil(2) || scales.numel() != count.div_ceil(size) {
@@ -222,11 +227,7 @@ pub(crate) fn looked_up_weight(c: &Call<'_>) -> Result<Tensor> {
     let values = c.make(table, &[16])?.index_select(0, &places.narrow(0, 0, count)?)?;
     let scales = scales.reshape([scales.numel()])?;
     let weight = (values * blocks_along(c, &scales.to_dtype(DType::F32)?, 0, &places.narrow(0, 0, count)?, size)?)?;
-    let weight = weight.to_dtype(scales.dtype())?;
-    match c.flag("transB", true)? {
-        true => weight.reshape([rows, columns]),
-        false => weight.reshape([columns, rows])?.t(),
-    }
+    weight.to_dtype(scales.dtype())?.reshape([rows, columns])
 }
 
 fn looked_up_product(c: &Call<'_>) -> Results {
