@@ -45,7 +45,7 @@ impl Epilogue<'_> {
     }
 
     /// Whether [`Epilogue::run_rows`] applies the whole epilogue to rows of `width` channels, of which `channels` are
-    /// used: where rows follow each other without a gap, or are longer than the planes are.
+    /// used: where rows follow each other without a gap, or are fewer than the channels.
     pub fn ends_in_rows(&self, channels: usize, (rows, width): (usize, usize)) -> bool {
         self.residual.is_none()
             && (matches!(self.activation, None | Some(Activation::Relu)) || channels == width || channels > rows)

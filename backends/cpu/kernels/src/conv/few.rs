@@ -184,7 +184,7 @@ impl Lines {
         for (phase, &[low, high, first]) in self.inside().iter().enumerate() {
             let (mut i, mut at) = (low, first);
             let to = to.wrapping_add(phase * self.stretch);
-            // Whole registers first, without masks: what a mask stored is not forwarded to loads either.
+            // Whole registers first, without masks, since what is stored under a mask is not forwarded to loads.
             while stride <= 2 && i + S::N <= high && at + stride * S::N <= width {
                 // SAFETY: these elements are inside the line, and inside the stretch.
                 unsafe {
@@ -307,9 +307,9 @@ impl Strip<'_> {
     }
 
     /// The sums of the only output channel, [`LINES`] of its lines at a time, for windows of `HIGH` lines of `WIDE`
-    /// columns that step by `STEP` lines: the weights stay in registers, and what is loaded is used by all lines whose
-    /// windows contain it. The products of an output are added in the order of [`Strip::sums`]. Returns the number of
-    /// channels, which is 1.
+    /// columns that step by `STEP` lines: what is loaded is used by all lines whose windows contain it, and with
+    /// AVX-512 the weights stay in registers. The products of an output are added in the order of [`Strip::sums`].
+    /// Returns the number of channels, which is 1.
     ///
     /// # Safety
     /// The lines have been copied, of which at least `LINES` are computed, and `place` is where these begin in the
@@ -334,8 +334,8 @@ impl Strip<'_> {
         let Self { g, lines, .. } = self;
         let (width, count, line) = (g.output[2], self.rows.len(), lines.line);
         let zero = s.splat(0.0);
-        // SAFETY: all elements are inside the scratch memory, and those of the output are writable by the caller's
-        // contract.
+        // SAFETY: `(count - 1) STEP + HIGH` lines have been copied, each with whole registers of columns and the reach
+        // of a window; those of the output are writable by the caller's contract.
         unsafe {
             let mut weights = [[zero; WIDE]; HIGH];
             for y in 0..HIGH {
