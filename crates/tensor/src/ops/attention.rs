@@ -103,7 +103,7 @@ impl<B: Backend> Tensor<B> {
             && v.rank() >= 3
             && v[v.rank() - 3] == group.key_heads
         {
-            if query.shape()[query.rank() - 2] == 1 && mask.is_none_or(Group::is_of_rows) {
+            if query.shape()[query.rank() - 2] == 1 && mask.is_none_or(|mask| group.is_of_rows(mask)) {
                 let rows = group.rows(query).map_err(fail)?;
                 let mask = mask.map(|mask| group.row_mask(mask)).transpose().map_err(fail)?;
                 let attended = rows.scaled_dot_product_attention(key, value, options.mask(mask.as_ref()).causal(false));
@@ -260,9 +260,13 @@ impl Group {
         }
     }
 
-    /// Whether a mask is for a single query. Any other mask does not fit a single query, but might fit its rows.
-    fn is_of_rows<B: Backend>(mask: &Tensor<B>) -> bool {
-        matches!(mask.shape().dims(), [] | [_] | [.., 1, _])
+    /// Whether a mask fits a single query, for all heads or for each. Any other might fit its rows by chance.
+    fn is_of_rows<B: Backend>(&self, mask: &Tensor<B>) -> bool {
+        match *mask.shape().dims() {
+            [] | [_] | [1, _] | [.., 1, 1, _] => true,
+            [.., heads, 1, _] => heads == self.key_heads * self.each,
+            _ => false,
+        }
     }
 
     /// Reshapes a mask of a single query, for all heads or for each, so that it fits [`Group::rows`].
