@@ -65,8 +65,8 @@ pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, way: Way, input: &I
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// The factors of `count` blocks from `at` on: where they lie if they are f32 or f16, else converted to f32 in the room,
-/// which is made for them. A single one becomes as many.
+/// The factors of `count` blocks from `at` on: where they lie if they are f32 or f16, else converted to f32 in the
+/// room, which is made for them. A single one becomes as many.
 ///
 /// # Safety
 /// They must be readable; the room is for as many, if there is one.
