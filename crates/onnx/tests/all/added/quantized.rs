@@ -244,7 +244,7 @@ fn fused_nodes_that_are_wrong() {
 #[test]
 fn weights_of_bnb4_that_are_wrong() {
     let node = |given: usize, kind: i64, transposed: i64| -> Case {
-        let operands = vec![ones(1f32, &[2, 16]), ones(0u8, &[8]), ones(1f32, &[1])];
+        let operands = [ones(1f32, &[2, 16]), ones(0u8, &[8]), ones(1f32, &[1])];
         let numbers = [
             ("K", 16),
             ("N", 1),
