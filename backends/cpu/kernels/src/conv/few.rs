@@ -47,6 +47,10 @@ pub unsafe fn forward(
     unsafe { forward_by(device.level(), device, g, x, weight, epilogue, to) }
 }
 
+/// [`forward`] with given instructions.
+///
+/// # Safety
+/// As for [`forward`]; the machine must have the instructions.
 unsafe fn forward_by(
     level: Level,
     device: CpuDevice,

@@ -33,7 +33,7 @@ pub(super) unsafe fn run(weight: &Weight, device: CpuDevice, way: Way, input: &I
         let mut rooms = (None, None);
         for group in first..end {
             let (at, count) = (group * ROWS * blocks, ROWS * blocks);
-            // SAFETY: the blocks are those of a group of the weight.
+            // SAFETY: the blocks are those of a group of the weight, and the rooms are for as many.
             let (scales, zeros) = unsafe {
                 let zeros = each.then(|| numbers(weight.zeros, at, count, &mut rooms.1));
                 (numbers(weight.scales, at, count, &mut rooms.0)?, zeros.transpose()?)
